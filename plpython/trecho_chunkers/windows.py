@@ -1,0 +1,170 @@
+"""Windows: whole lines of text with no known structure, sliding or cut where the content says."""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from collections import deque
+
+from .cuts import Budget, Span, byte_length, cut_chars, trim
+from .model import Chunk, Deadline, Lines, Settings
+
+
+def chunk_windows(text: str, settings: Settings, deadline: Deadline, kind: str = "window") -> list[Chunk]:
+    """Cut normalised text into windows. `kind` says why, such as window or window-unparsed."""
+    lines = Lines(text)
+    chunks: list[Chunk] = []
+    for start, end in window_spans(text, 0, len(text), settings, deadline):
+        first = lines.at(start)
+        chunks.append(Chunk(len(chunks) + 1, kind, "", "", "", first, lines.at(end - 1), text[start:end]))
+        lines.at(start)
+    return chunks
+
+
+def window_spans(text: str, start: int, end: int, settings: Settings, deadline: Deadline) -> list[Span]:
+    """Spans of the windows of text[start:end], blank ends trimmed, none over `chunk_max_bytes`.
+
+    Every non-blank character of the span is in at least one of them. Windows share up to
+    `window_overlap_lines` lines, fewer where these are long. `start` should be the start of a line.
+    """
+    starts = _line_starts(text, start, end)
+    cap = settings.chunk_max_bytes
+    if settings.stable_windows:
+        bounds = _stable_bounds(text, starts, settings, deadline)
+    else:
+        bounds = _sliding_bounds(text, starts, settings, deadline)
+    budget = Budget(cap, 1, cap)
+    spans: list[Span] = []
+    for first, last in bounds:
+        deadline.check()
+        if last == first + 1 and not _fits(text, starts[first], starts[last], cap):
+            pieces = cut_chars(text, starts[first], starts[last], budget, deadline)
+        else:
+            pieces = [(starts[first], starts[last])]
+        for piece in pieces:
+            span = trim(text, *piece)
+            if span is not None and (not spans or span[1] > spans[-1][1]):
+                spans.append(span)
+    return spans
+
+
+def _line_starts(text: str, start: int, end: int) -> list[int]:
+    """Offsets where the lines of the span start, and `end`."""
+    starts = [start]
+    found = text.find("\n", start, end)
+    while found >= 0:
+        starts.append(found + 1)
+        found = text.find("\n", found + 1, end)
+    if starts[-1] != end:
+        starts.append(end)
+    return starts
+
+
+def _fits(text: str, start: int, end: int, max_bytes: int) -> bool:
+    chars = end - start
+    return chars <= max_bytes and (chars * 4 <= max_bytes or byte_length(text, start, end) <= max_bytes)
+
+
+def _grow(text: str, starts: list[int], first: int, most: int, max_bytes: int) -> int:
+    """The last index such that lines [first, index) fit `most` lines and `max_bytes`; at least first + 1."""
+    last = min(first + most, len(starts) - 1, bisect_right(starts, starts[first] + max_bytes) - 1)
+    if last <= first:
+        return first + 1
+    if (starts[last] - starts[first]) * 4 <= max_bytes:
+        return last
+    slice_bytes = text[starts[first] : starts[last]].encode()
+    if len(slice_bytes) <= max_bytes:
+        return last
+    reach = starts[first] + len(slice_bytes[:max_bytes].decode("utf-8", "ignore"))
+    return max(first + 1, bisect_right(starts, reach) - 1)
+
+
+def _shrink(text: str, starts: list[int], last: int, most: int, max_bytes: int) -> int:
+    """The first index such that lines [index, last) fit `most` lines and `max_bytes`; may be `last`."""
+    first = last
+    while first > 0 and last - first < most and _fits(text, starts[first - 1], starts[last], max_bytes):
+        first -= 1
+    return first
+
+
+def _sliding_bounds(text: str, starts: list[int], settings: Settings, deadline: Deadline) -> list[Span]:
+    count = len(starts) - 1
+    overlap_bytes = _overlap_bytes(settings)
+    bounds: list[Span] = []
+    first = 0
+    while first < count:
+        deadline.check()
+        last = _grow(text, starts, first, settings.window_lines, settings.chunk_max_bytes)
+        bounds.append((first, last))
+        if last >= count:
+            break
+        first = max(first + 1, _shrink(text, starts, last, settings.window_overlap_lines, overlap_bytes))
+    return bounds
+
+
+def _overlap_bytes(settings: Settings) -> int:
+    """The overlap's share of the cap: as much of the bytes as of the lines."""
+    return settings.chunk_max_bytes * settings.window_overlap_lines // settings.window_lines
+
+
+# --- windows that hold still -------------------------------------------------------------------------------
+
+
+def _stable_bounds(text: str, starts: list[int], settings: Settings, deadline: Deadline) -> list[Span]:
+    """Windows whose cut points depend on the lines near them only.
+
+    A cut stands before the line whose hash is the least among its neighbours; two cuts that are too far
+    apart get more between them, found from the text between them alone. So an edit moves the cuts near it.
+    """
+    count = len(starts) - 1
+    if count == 0:
+        return []
+    stride = max(1, settings.window_lines - settings.window_overlap_lines)
+    reach = max(1, stride * 2 // 5)
+    hashes = _line_hashes(text, starts)
+    cuts = _least_of_neighbours(hashes, reach, deadline)
+    overlap_bytes = _overlap_bytes(settings)
+    room = settings.chunk_max_bytes - overlap_bytes
+    bounds: list[Span] = []
+    for left, right in zip([0, *cuts], [*cuts, count], strict=True):
+        first = left
+        while first < right:
+            deadline.check()
+            last = min(_grow(text, starts, first, stride, room), right)
+            if last < right:
+                least = first + (last - first + 1) // 2
+                last = min(range(last, max(least, first + 1) - 1, -1), key=hashes.__getitem__)
+            lead = _shrink(text, starts, first, settings.window_overlap_lines, overlap_bytes)
+            if not _fits(text, starts[lead], starts[last], settings.chunk_max_bytes):
+                lead = first
+            bounds.append((lead, last))
+            first = last
+    return bounds
+
+
+def _line_hashes(text: str, starts: list[int]) -> list[int]:
+    """One number a line, from that line and the two after it (so that a lone brace is not one like all)."""
+    count = len(starts) - 1
+    own = [zlib.crc32(text[starts[i] : starts[i + 1]].encode()) for i in range(count)]
+    own += [0, 0]
+    return [((own[i] * 31 + own[i + 1]) * 31 + own[i + 2]) * 0x9E3779B1 & 0xFFFFFFFF for i in range(count)]
+
+
+def _least_of_neighbours(hashes: list[int], reach: int, deadline: Deadline) -> list[int]:
+    """Indices over 0 whose hash is below all `reach` before them and not above the `reach` after them."""
+    count = len(hashes)
+    found: list[int] = []
+    window: deque[int] = deque()  # indices, hashes not falling: the front is the leftmost least
+    for index in range(count + reach):
+        if index < count:
+            while window and hashes[window[-1]] > hashes[index]:
+                window.pop()
+            window.append(index)
+        centre = index - reach
+        if window and window[0] < centre - reach:
+            window.popleft()
+        if centre > 0 and window and window[0] == centre:
+            found.append(centre)
+        if not index & 4095:
+            deadline.check()
+    return found
