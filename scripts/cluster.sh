@@ -64,7 +64,7 @@ init() {
     fi
     if [ "$db" != postgres ]; then
         # Without a running server nobody can meet a cluster that lacks its database.
-        printf 'CREATE DATABASE "%s";\n' "${db//\"/\"\"}" | "$bin/postgres" --single -D "$data.new" postgres >/dev/null
+        printf 'CREATE DATABASE "%s";\n' "${db//\"/\"\"}" | "$bin/postgres" --single -c log_checkpoints=off -D "$data.new" postgres >/dev/null
     fi
     mv -T "$data.new" "$data"
 }

@@ -31,6 +31,13 @@ newest_major() {
     sed -n 's/^postgresql-\([0-9]*\)-pgvector$/\1/p' <<<"$names" | awk -v min="$MIN_MAJOR" '$1 >= min' | sort -n | tail -1
 }
 
+# Hundreds of lines of apt interest nobody unless it fails.
+quietly() {
+    local log
+    log=$(mktemp)
+    if "$@" >"$log" 2>&1 </dev/null; then rm -f "$log"; else cat "$log" >&2; rm -f "$log"; return 1; fi
+}
+
 installed() {
     local package
     for package in "$@"; do
@@ -47,7 +54,7 @@ install_packages() {
     if [ -n "$major" ] && installed $(packages_of "$major"); then return; fi
     [ "$(id -u)" = 0 ] || die "PostgreSQL with PL/Python and pgvector is not installed, and user $(id -un) may not install it" \
         "Run this as root, or use SERVER=docker."
-    compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null || apt-get update -q >&2
+    compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null || quietly apt-get update -q
     major=$(newest_major available)
     [ -n "$major" ] || die "no package postgresql-N-pgvector with N >= $MIN_MAJOR is offered here" \
         "Debian 13 has it; on Debian 12 use SERVER=root (the default there)."
@@ -59,9 +66,10 @@ install_packages() {
     # shellcheck disable=SC2064  # expand now
     trap "rm -f '$drop_in'" EXIT
     # shellcheck disable=SC2046
-    apt-get install -q -y --no-install-recommends $(packages_of "$major") >&2 </dev/null || {
-        apt-get update -q >&2 # lists older than the archive name files that are gone
-        apt-get install -q -y --no-install-recommends $(packages_of "$major") >&2 </dev/null
+    quietly apt-get install -q -y --no-install-recommends $(packages_of "$major") || {
+        say "that failed; trying once more with fresh package lists" # old ones name files that are gone
+        quietly apt-get update -q
+        quietly apt-get install -q -y --no-install-recommends $(packages_of "$major")
     }
     rm -f "$drop_in"
     trap - EXIT

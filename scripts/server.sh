@@ -43,13 +43,19 @@ remember() { printf '%s\n' "$2" >"$state/$1.new" && mv "$state/$1.new" "$state/$
 
 lock=$here/requirements-server.lock
 
+# The output of a long command, shown only when it fails.
+quietly() {
+    local log
+    log=$(mktemp)
+    if "$@" >"$log" 2>&1 </dev/null; then rm -f "$log"; else cat "$log" >&2; rm -f "$log"; return 1; fi
+}
+
 apt_install() {
     am_root || die "$* must be installed, and user $(id -un) may not" "Run this as root once, or apt-get install $*."
-    compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null || apt-get update -q >&2
-    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@" >&2 </dev/null || {
-        apt-get update -q >&2
-        DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@" >&2 </dev/null
-    }
+    say "installing $*"
+    compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null || quietly apt-get update -q
+    local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@")
+    quietly "${install[@]}" || { quietly apt-get update -q && quietly "${install[@]}"; }
 }
 
 # The wheels of the grammars for the Python of the server, with the pip of this checkout: its certificates are right.
@@ -61,7 +67,7 @@ wheels() { # [python version, default that of the private root and the image]
         say "downloading the tree-sitter grammars for Python $python"
         mkdir -p "$cache"
         aside=$(mktemp -d "$dir.XXXXXX")
-        "$here/.venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+        "$here/.venv/bin/pip" download -qq --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
             --implementation cp --python-version "$python" --dest "$aside" --requirement "$lock" >&2
         chmod -R go+rX "$aside"
         mv -T "$aside" "$dir" 2>/dev/null || rm -rf "$aside" # another checkout was first
@@ -73,7 +79,7 @@ wheels() { # [python version, default that of the private root and the image]
 debian_suffices() {
     local major
     command -v apt-get >/dev/null && command -v dpkg-query >/dev/null || return 1
-    if am_root && ! compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null; then apt-get update -q >&2; fi
+    if am_root && ! compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null; then quietly apt-get update -q; fi
     major=$(apt-cache pkgnames postgresql- | sed -n 's/^postgresql-\([0-9]*\)-pgvector$/\1/p' | awk '$1 >= 17' | sort -n | tail -1)
     [ -n "$major" ] || return 1
     ! LC_ALL=C apt-get install -s --no-install-recommends "postgresql-plpython3-$major" "postgresql-$major-pgvector" 2>/dev/null |
@@ -131,15 +137,15 @@ build_root() {
     aside=$(mktemp -d "$root.XXXXXX")
     say "making a private Debian $SUITE in $root (once, for all checkouts)"
     # No documentation and no sync after each file: it can be made again at any time.
-    mmdebstrap --quiet --variant=minbase --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+    quietly mmdebstrap --variant=minbase --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt=force-unsafe-io --aptopt='Acquire::Languages "none"' \
-        "$SUITE" "$aside" >&2
+        "$SUITE" "$aside"
     mkdir -p "$aside/run/trecho"
     cp "$here/scripts/provision.sh" "$lock" "$aside/run/trecho/"
     cp -r "$1" "$aside/run/trecho/wheels"
     cp /etc/resolv.conf "$aside/etc/resolv.conf"
     root=$aside enter 0 0 bash /run/trecho/provision.sh "$grammars" /run/trecho/wheels "/run/trecho/${lock##*/}" >&2
-    root=$aside enter 0 0 apt-get clean >&2
+    root=$aside quietly enter 0 0 apt-get clean
     rm -rf "$aside/run/trecho" "$aside"/var/lib/apt/lists/*
     chmod 755 "$aside"
     mv -T "$aside" "$root"

@@ -11,11 +11,10 @@ usable() { command -v "$python" >/dev/null && "$python" -c 'import ensurepip, ve
 
 if ! usable; then
     [ "$(id -u)" = 0 ] || die "Python's venv module is missing" "apt-get install python3-venv"
-    compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null || apt-get update -q >&2
-    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends python3-venv ca-certificates >&2 </dev/null || {
-        apt-get update -q >&2
-        DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends python3-venv ca-certificates >&2 </dev/null
-    }
+    echo "venv: installing python3-venv" >&2
+    install=(env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends python3-venv ca-certificates)
+    compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null || apt-get update -qq >&2
+    "${install[@]}" >/dev/null </dev/null || { apt-get update -qq >&2 && "${install[@]}" >/dev/null </dev/null; }
     python=/usr/bin/python3
 fi
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "$("$python" --version) is too old" "Set PYTHON to a Python >= 3.11."
@@ -27,7 +26,9 @@ if [ -x .venv/bin/python ] && [ "$(cat .venv/.lock-sha256 2>/dev/null)" = "$stam
 if [ -e .venv ] && [ "$(.venv/bin/python -c 'import sys; print(sys.version, sys.prefix)' 2>/dev/null)" != \
     "$("$python" -c 'import sys; print(sys.version)') $PWD/.venv" ]; then rm -rf .venv; fi
 [ -x .venv/bin/pip ] || "$python" -m venv .venv
-pip() { .venv/bin/python -m pip --disable-pip-version-check --quiet "$@" >&2; }
-pip install --require-hashes --only-binary=:all: --requirement requirements.lock
+# Errors only. Modules are compiled when first imported: compiling all of them took a quarter of the time.
+pip() { .venv/bin/python -m pip --disable-pip-version-check -qq "$@" >&2; }
+echo "venv: installing the locked packages in $PWD/.venv" >&2
+pip install --no-compile --require-hashes --only-binary=:all: --requirement requirements.lock
 pip install --no-deps --no-build-isolation --editable .
 printf '%s\n' "$stamp" >.venv/.lock-sha256
