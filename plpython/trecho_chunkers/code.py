@@ -1,0 +1,485 @@
+"""Code: one chunk per symbol, large containers by their members, the rest in windows.
+
+The tree is never walked in Python. A query, one level deep, gives the declarations of the file; the same
+query gives the members of each container that is too large to stay whole. All else is arithmetic on offsets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from . import parsing
+from .identity import slug
+from .languages import GRAMMARS, language_of
+from .model import Chunk, Deadline, Lines, Settings
+from .windows import chunk_windows, window_spans
+
+WINDOW = "window"
+# Why a file in a language of GRAMMARS was not cut by symbol.
+PARSE_ERROR = "window:parse-error"  # it does not parse
+PARSE_LIMIT = "window:parse-limit"  # parsing it could take too much: nesting, size or work
+
+# A file whose unreadable parts, at its top level, are more than this share of its bytes does not parse.
+_MAX_ERROR_SHARE = 0.25
+
+# Bounds of what goes into symbols and contexts.
+_MAX_NAME_BYTES = 200
+_MAX_SYMBOL_CHARS = 400
+_MAX_HEADER_BYTES = 160
+_MAX_HEADERS = 3
+# What follows a symbol on its last line, such as `;` or a comment, stays with it up to this many bytes.
+_MAX_LINE_REST_BYTES = 200
+# The key line of a YAML mapping, with its comments, goes to its first entry up to this many lines.
+_MAX_KEY_LINES = 10
+# A gap of closing brackets and the like, up to this size, goes to what stands before it.
+_MAX_MARKS_BYTES = 120
+
+_WORD = re.compile(rb"[0-9A-Za-z\x80-\xff]")
+_JOINTS = re.compile(r"[:./\\]+")
+_FIRST_INDENT = re.compile(rb"\n( +)[^\s#]")
+_SCALAR = rb"[ ]*[\"']?([^\s\"'#,{}]+)"
+_FLOW_NAME = re.compile(rb"[{,]\s*name:" + _SCALAR)
+
+_START = itemgetter(0, 1)
+
+
+class _Item(NamedTuple):
+    """One declaration: bytes [begin, end) with what belongs to it, whole lines where it has them alone."""
+
+    begin: int
+    end: int
+    kind: str
+    name: str
+    node: Any
+    name_node: Any | None
+    body: Any | None
+
+
+class _Region(NamedTuple):
+    """A stretch whose declarations become chunks: the file, or a container too large to stay whole."""
+
+    begin: int
+    end: int
+    node: Any  # whose children are looked at
+    kind: str = ""  # of the container; empty for the file
+    symbol: str = ""
+    anchor: str = ""
+    headers: tuple[str, ...] = ()
+
+
+def chunk_code(path: str, text: str, settings: Settings, deadline: Deadline) -> list[Chunk]:
+    """Cut source code into chunks.
+
+    Args: path: decides the language; never read. text: normalised.
+    Returns: chunks in order; windows where the language has no grammar here, or where the text does not parse
+        (`kind` window:parse-error) or is not safe to parse (window:parse-limit).
+    Raises: ChunkError: 58P01 when the grammar is not installed, TR008 once the deadline has passed.
+    Source: docs/languages.md says what a symbol is in each language.
+    """
+    language = language_of(path)
+    grammar = GRAMMARS.get(language) if language is not None else None
+    if language is None or grammar is None:
+        return chunk_windows(text, settings, deadline)
+    loaded = parsing.load(language)
+    data = text.encode()
+    if not parsing.may_parse(data, language, grammar):
+        return chunk_windows(text, settings, deadline, PARSE_LIMIT)
+    with loaded.lock:
+        tree = parsing.parse(loaded, data, deadline)
+        if tree is None:
+            return chunk_windows(text, settings, deadline, PARSE_LIMIT)
+        root = tree.root_node
+        if root.has_error and _fails(loaded, root, len(data)):
+            return chunk_windows(text, settings, deadline, PARSE_ERROR)
+        return _Cutter(loaded, data, text, settings, deadline).cut(root)
+
+
+def _fails(loaded: parsing.Loaded, root: Any, size: int) -> bool:
+    """Whether errors at the top level leave too little of the file to trust."""
+    if root.is_error:
+        return True
+    errors = 0
+    for index, captures in loaded.cursor.matches(root):
+        if loaded.patterns[index].role == "error":
+            node = captures["error"][0]
+            errors += node.end_byte - node.start_byte
+    return errors > size * _MAX_ERROR_SHARE
+
+
+class _Cutter:
+    """The chunks of one file in the making. Offsets are bytes until a chunk is made."""
+
+    def __init__(
+        self, loaded: parsing.Loaded, data: bytes, text: str, settings: Settings, deadline: Deadline
+    ) -> None:
+        self._language = loaded.language
+        self._separator = loaded.grammar.separator
+        self._comment = loaded.grammar.line_comment
+        self._matches = loaded.cursor.matches
+        self._patterns = loaded.patterns
+        self._data = data
+        self._text = text
+        self._settings = settings
+        self._deadline = deadline
+        self._chunks: list[Chunk] = []
+        self._lines = Lines(text)
+        self._ascii = len(data) == len(text)
+        self._byte = self._char = 0  # one place in both counts
+        self._last_begin = -1  # byte where the last chunk begins, when it is a whole symbol
+        self._anchors: dict[str, int] = {}
+        self._contexts: dict[tuple[str, ...], str] = {}
+
+    def cut(self, root: Any) -> list[Chunk]:
+        """Go through the file in order, and into each container that is split, without recursion."""
+        stack = [self._steps(_Region(0, len(self._data), root))]
+        while stack:
+            inner = next(stack[-1], None)
+            if inner is None:
+                stack.pop()
+            else:
+                stack.append(self._steps(inner))
+        return self._chunks
+
+    # --- regions -------------------------------------------------------------------------------------------
+
+    def _steps(self, region: _Region) -> Iterator[_Region]:
+        """Make the chunks of a region; yield each region inside it where that one's turn is."""
+        self._deadline.check()
+        items = self._items(region)
+        if items and items[0].kind == "document":
+            yield from self._documents(region, items)
+            return
+        done = region.begin
+        if region.kind and items:
+            items[0] = self._header(region, items[0])
+            done = items[0].begin
+        for number, item in enumerate(items):
+            begin = item.begin
+            if begin > done and self._gap(region, done, begin, opens=number == 0):
+                item = item._replace(begin=done)  # noqa: PLW2901
+            inner = self._symbol(region, item)
+            if inner is not None:
+                yield inner
+            done = item.end
+        self._gap(region, done, region.end)
+
+    def _header(self, region: _Region, first: _Item) -> _Item:
+        """Make a chunk of what stands before the first member of a container, or give it to that member."""
+        data, begin = self._data, region.begin
+        if region.kind == "key" and data.count(b"\n", begin, first.begin) <= _MAX_KEY_LINES:
+            return first._replace(begin=begin)
+        if _WORD.search(data, begin, first.begin) is None:
+            return first._replace(begin=begin)
+        self._whole(region._replace(end=first.begin, headers=region.headers[:-1]))
+        return first
+
+    def _documents(self, region: _Region, items: list[_Item]) -> Iterator[_Region]:
+        """YAML documents. One alone is the file itself, unless it is a Kubernetes object."""
+        done = region.begin
+        for number, item in enumerate(items, 1):
+            name = None if item.body is None else self._manifest_name(item.body)
+            if name is None and len(items) == 1:
+                if item.body is not None:
+                    yield _Region(region.begin, region.end, item.body)
+                    done = region.end
+                break
+            if self._gap(region, done, item.begin, opens=number == 1):
+                item = item._replace(begin=done)  # noqa: PLW2901
+            inner = self._symbol(region, item._replace(name=name or f"doc{number}"))
+            if inner is not None:
+                yield inner
+            done = item.end
+        self._gap(region, done, region.end)
+
+    def _manifest_name(self, mapping: Any) -> str | None:
+        """`Deployment/web` of a Kubernetes object, its kind alone where it has no name; None for others."""
+        data = self._data
+        values: dict[bytes, bytes] = {}
+        for _, captures in self._matches(mapping):
+            if "name" in captures:
+                key = captures["name"][0]
+                pair = (captures.get("symbol") or captures["container"])[0]
+                values.setdefault(data[key.start_byte : key.end_byte], data[key.end_byte : pair.end_byte])
+        if b"apiVersion" not in values or b"kind" not in values:
+            return None
+        kind = values[b"kind"].partition(b"#")[0].lstrip(b":")
+        name = _direct_name(values.get(b"metadata", b""))
+        return _clean(kind.strip() + b"/" + name if name else kind)
+
+    def _symbol(self, region: _Region, item: _Item) -> _Region | None:
+        """Make the chunks of one declaration, or give back the region of a container to be split."""
+        data, settings = self._data, self._settings
+        begin, end = item.begin, item.end
+        symbol = f"{region.symbol}{self._separator}{item.name}" if region.symbol else item.name
+        if len(symbol) > _MAX_SYMBOL_CHARS:
+            symbol = "…" + symbol[1 - _MAX_SYMBOL_CHARS :]
+        anchor = _anchor_part(item.name)
+        if region.anchor:
+            anchor = f"{region.anchor}/{anchor}" if anchor else region.anchor
+        target = _Region(begin, end, item.body, item.kind, symbol, anchor, region.headers)
+        if item.body is not None and (
+            data.count(b"\n", begin, end - 1) >= settings.container_max_lines
+            or end - begin > settings.chunk_max_bytes
+        ):
+            return target._replace(headers=(*region.headers[1 - _MAX_HEADERS :], self._header_text(item)))
+        self._whole(target)
+        return None
+
+    def _header_text(self, item: _Item) -> str:
+        """The line that opens a container, such as `impl<T> Foo<T>`."""
+        data, begin = self._data, item.node.start_byte
+        if item.body is None or item.kind == "document":
+            return item.name
+        if item.name_node is not None:
+            begin = max(begin, data.rfind(b"\n", begin, item.name_node.start_byte) + 1)
+        raw = data[begin : min(item.body.start_byte, begin + _MAX_HEADER_BYTES)]
+        if self._comment:
+            raw = raw.partition(self._comment)[0]
+        return " ".join(raw.decode("utf-8", "ignore").split()).rstrip(" :{") or item.name
+
+    # --- declarations --------------------------------------------------------------------------------------
+
+    def _items(self, region: _Region) -> list[_Item]:
+        """The declarations of a region in order, each with its comments and attributes; none overlap."""
+        data, patterns, comment = self._data, self._patterns, self._comment
+        found = []
+        for index, captures in self._matches(region.node):
+            node = captures[patterns[index].role][0]
+            found.append((node.start_byte, index, node, captures))
+        found.sort(key=_START)
+        items: list[_Item] = []
+        lead = lead_end = -1  # the run of comments and attributes that stands before
+        floor = region.begin  # where what stands before ends
+        line_floor = region.begin  # the lowest place that comments may be taken from
+        for start, index, node, captures in found:
+            if start < floor:
+                continue  # another pattern had it
+            role, kind, fixed = patterns[index]
+            if role == "lead":
+                if lead < 0 or not self._adjacent(lead_end, start):
+                    lead = start if self._opens_line(floor, start) else -1
+                lead_end = node.end_byte
+                continue
+            begin, lead = (lead if lead >= 0 and self._adjacent(lead_end, start) else start), -1
+            if role == "error":
+                continue
+            line = data.rfind(b"\n", floor, begin) + 1 or floor
+            if line < begin and (not data[line:begin].isspace() or (line == floor and data[line - 1] != 10)):
+                line = begin  # it shares its first line with what stands before
+            elif comment:
+                line = self._over_comments(line, begin, line_floor)
+            if items and line < items[-1].end:
+                items[-1] = items[-1]._replace(end=line)
+            name_node = captures["name"][0] if "name" in captures else None
+            name = fixed if name_node is None else self._name(name_node, captures)
+            body = captures["body"][0] if "body" in captures else None
+            floor = node.end_byte
+            line_floor = start + 1
+            items.append(_Item(line, floor, kind, name, node, name_node, body))
+        limit = region.end
+        for number in range(len(items) - 1, -1, -1):
+            item = items[number]
+            end = self._line_end(item.end, limit)
+            if end != item.end:
+                items[number] = item._replace(end=end)
+            limit = item.begin
+        return items
+
+    def _adjacent(self, end: int, start: int) -> bool:
+        """Whether nothing but at most one line end lies between what ends and what starts."""
+        data = self._data
+        if data[end - 1] == 10:
+            end -= 1  # a Rust doc comment includes its line end
+        between = data[end:start]
+        return not between or (between.isspace() and between.count(b"\n") <= 1)
+
+    def _opens_line(self, floor: int, start: int) -> bool:
+        """Whether the line that `start` is on holds nothing else before it."""
+        data = self._data
+        line = data.rfind(b"\n", floor, start) + 1
+        if line == 0:
+            if floor > 0 and data[floor - 1] != 10:
+                return False
+            line = floor
+        return line == start or data[line:start].isspace()
+
+    def _over_comments(self, line: int, begin: int, floor: int) -> int:
+        """Go up from the start of a line over the comment lines of the same indentation."""
+        data = self._data
+        opening = data[line:begin] + self._comment
+        while line > floor and data[line - 1] == 10:
+            above = data.rfind(b"\n", 0, line - 1) + 1
+            if above < floor or not data.startswith(opening, above):
+                break
+            line = above
+        return line
+
+    def _line_end(self, end: int, limit: int) -> int:
+        """The end of the line that a declaration ends on, or `end` where too much stands there."""
+        data = self._data
+        if end >= limit or data[end - 1] == 10:
+            return min(end, limit)
+        line_end = data.find(b"\n", end, min(limit, end + _MAX_LINE_REST_BYTES)) + 1
+        if line_end:
+            return line_end
+        return limit if limit - end <= _MAX_LINE_REST_BYTES else end
+
+    def _name(self, node: Any, captures: dict[str, list[Any]]) -> str:
+        data = self._data
+        name = _clean(data[node.start_byte : node.end_byte])
+        if "trait" in captures:
+            trait = captures["trait"][0]
+            return f"<{_without_generics(name)} as {_clean(data[trait.start_byte : trait.end_byte])}>"
+        if "scope" in captures:
+            scope = captures["scope"][0]
+            owner = _without_generics(_clean(data[scope.start_byte : scope.end_byte]).lstrip("*"))
+            return f"{owner}{self._separator}{name}"
+        return _without_generics(name) if "<" in name else name
+
+    # --- chunks --------------------------------------------------------------------------------------------
+
+    def _gap(self, region: _Region, begin: int, end: int, opens: bool = False) -> bool:
+        """Make windows of what stands between declarations.
+
+        Marks without a word, such as a closing brace, go to the symbol before them; True says that they
+        should go to the one after them instead, because none stands before.
+        """
+        inside = self._data[begin:end].strip() if end > begin else b""
+        if not inside:
+            return False
+        if len(inside) <= _MAX_MARKS_BYTES and _WORD.search(inside) is None:
+            if opens:
+                return True
+            if self._last_begin >= 0 and self._extend(begin, end):
+                return False
+        self._windows(region.anchor, region.headers, begin, end)
+        return False
+
+    def _extend(self, begin: int, end: int) -> bool:
+        """Let the last chunk, a whole symbol, reach to `end`, if it stays within the bounds."""
+        data, settings, first = self._data, self._settings, self._last_begin
+        end = begin + len(data[begin:end].rstrip())
+        if (
+            end - first > settings.chunk_max_bytes
+            or data.count(b"\n", first, end) >= settings.symbol_max_lines
+        ):
+            return False
+        last = self._chunks[-1]
+        text = self._text[self._at(first) : self._at(end)]
+        self._chunks[-1] = last._replace(content=text, end_line=last.start_line + text.count("\n"))
+        return True
+
+    def _whole(self, target: _Region) -> None:
+        """Make one chunk of a symbol, or windows when it is too large for one."""
+        data, settings = self._data, self._settings
+        begin, end, _, kind, symbol, anchor, headers = target
+        while end > begin and data[end - 1] in b" \n\t":
+            end -= 1
+        breaks = data.count(b"\n", begin, end)
+        if breaks >= settings.symbol_max_lines or end - begin > settings.chunk_max_bytes:
+            self._windows(anchor, (*headers, f"{kind} {symbol}"), begin, end)
+            return
+        low = self._at(begin)
+        line = self._lines.at(low)
+        text = self._text[low : self._at(end)]
+        chunks = self._chunks
+        chunks.append(
+            Chunk(
+                len(chunks) + 1,
+                kind,
+                symbol,
+                self._unique(anchor),
+                self._context(headers),
+                line,
+                line + breaks,
+                text,
+            )
+        )
+        self._last_begin = begin
+
+    def _windows(self, anchor: str, headers: tuple[str, ...], begin: int, end: int) -> None:
+        text, settings, chunks = self._text, self._settings, self._chunks
+        context = self._context(headers)
+        for low, high in window_spans(text, self._at(begin), self._at(end), settings, self._deadline):
+            line = self._lines.at(low)
+            chunks.append(
+                Chunk(
+                    len(chunks) + 1,
+                    WINDOW,
+                    "",
+                    self._unique(anchor),
+                    context,
+                    line,
+                    line + text.count("\n", low, high),
+                    text[low:high],
+                )
+            )
+        self._last_begin = -1
+
+    def _at(self, offset: int) -> int:
+        """The character offset of a byte offset; cheap when asked near the one before."""
+        if self._ascii:
+            return offset
+        if offset >= self._byte:
+            self._char += len(self._data[self._byte : offset].decode())
+        else:
+            self._char -= len(self._data[offset : self._byte].decode())
+        self._byte = offset
+        return self._char
+
+    def _unique(self, anchor: str) -> str:
+        if not anchor:
+            return anchor
+        anchors = self._anchors
+        count = anchors.get(anchor, -1) + 1
+        anchors[anchor] = count
+        if not count:
+            return anchor
+        while (candidate := f"{anchor}-{count}") in anchors:
+            count += 1
+        anchors[anchor] = count
+        anchors[candidate] = 0
+        return candidate
+
+    def _context(self, headers: tuple[str, ...]) -> str:
+        """The language, and the containers from the outermost to the innermost."""
+        context = self._contexts.get(headers)
+        if context is None:
+            context = self._contexts[headers] = "\n".join([self._language, *headers])
+        return context
+
+
+def _clean(raw: bytes) -> str:
+    """A name in one line, without the quotes around it."""
+    name = raw[:_MAX_NAME_BYTES].decode("utf-8", "ignore")
+    if name.isidentifier():
+        return name
+    name = " ".join(name.split())
+    if len(name) > 2 and name[0] == name[-1] and name[0] in "\"'`":
+        name = name[1:-1]
+    return name
+
+
+def _anchor_part(name: str) -> str:
+    """What a name adds to an anchor: `fmt-display` of `fmt::Display`."""
+    return name.lower() if name.isascii() and name.isidentifier() else slug(_JOINTS.sub("-", name))
+
+
+def _without_generics(name: str) -> str:
+    """`Foo` of `Foo<T>` and of `Foo[T]`; other types, such as `&Foo` or `[T]`, as they are."""
+    if not (name[:1].isalpha() or name[:1] == "_"):
+        return name
+    return name.partition("<")[0].partition("[")[0].rstrip()
+
+
+def _direct_name(metadata: bytes) -> bytes:
+    """The value of `name` among the direct entries of a YAML mapping, or nothing."""
+    indent = _FIRST_INDENT.search(metadata)
+    if indent is None:
+        found = _FLOW_NAME.search(metadata)
+    else:
+        found = re.search(rb"\n" + indent[1] + rb"name:" + _SCALAR, metadata)
+    return b"" if found is None else found[1]

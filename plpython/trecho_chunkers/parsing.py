@@ -1,0 +1,235 @@
+"""The native parser at arm's length: loaded once, never given what it may not survive, stopped in time.
+
+A crash in native code takes the database server down, and a long parse cannot be cancelled from outside. So
+texts are looked at before they are parsed, and work is counted while they are. Both bounds count the text and
+the parser's own steps, never seconds: the same text always gives the same chunks. The deadline stands behind
+them and is an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate
+from types import FrameType
+from typing import Any, NamedTuple
+
+from .languages import GRAMMARS, Grammar
+from .model import ChunkError, Deadline
+
+# Standard SQL state undefined_file: something that must be installed is not there.
+NOT_INSTALLED = "58P01"
+
+# Larger texts are not parsed. Real code stays far below: trees take some 20 to 50 times the text's size.
+MAX_PARSE_BYTES = 2 * 1024 * 1024
+# Brackets open at once, strings and comments included. Real files stay below 60.
+MAX_BRACKET_DEPTH = 400
+# The YAML and Python scanners keep a stack of indentations in 1,024 bytes. The YAML one writes past its
+# end at 254 levels and kills the process, so the bound is well below.
+MAX_INDENT_LEVELS = 100
+# YAML's scanner keeps rows and columns in 16 bits.
+MAX_YAML_LINES = 32_000
+MAX_YAML_COLUMNS = 32_000
+
+# The parser reports every 100 steps. Real code takes 0.4 to 1.3 steps a byte; text that makes the parser try
+# many readings at once takes more, and each step then costs up to 20 times as much.
+_STEPS_PER_REPORT = 100
+_MAX_STEPS_PER_BYTE = 3
+_FREE_REPORTS = 400
+_MAX_REPORTS = 8000
+# After the first error the same holds more tightly: recovery is the slow part.
+_MAX_REPORTS_AFTER_ERROR = 2500
+
+
+class Pattern(NamedTuple):
+    """What a pattern of a query says of the nodes it captures."""
+
+    role: str  # symbol, container, lead or error
+    kind: str
+    name: str  # fixed name, or empty
+
+
+class Loaded(NamedTuple):
+    """A grammar ready for use."""
+
+    language: str
+    grammar: Grammar
+    parser: Any  # tree_sitter.Parser
+    cursor: Any  # tree_sitter.QueryCursor over the grammar's query, one level deep
+    patterns: list[Pattern]  # by pattern index
+    lock: threading.Lock  # parser and cursor serve one caller at a time
+
+
+_ROLE = re.compile(r"@(symbol|container|lead|error)\b")
+
+_loaded: dict[str, Loaded] = {}
+
+
+def load(language: str) -> Loaded:
+    """The grammar of a language of `GRAMMARS`, loaded at its first use.
+
+    Raises: ChunkError (58P01) when tree_sitter or the grammar is missing or does not fit.
+    """
+    found = _loaded.get(language)
+    if found is None:
+        found = _loaded[language] = _load(language)
+    return found
+
+
+def _load(language: str) -> Loaded:
+    grammar = GRAMMARS[language]
+    try:
+        tree_sitter = importlib.import_module("tree_sitter")
+        module = importlib.import_module(grammar.module)
+        native = tree_sitter.Language(getattr(module, grammar.function)())
+        parser = tree_sitter.Parser(native)
+        # Errors are looked for at the same level as symbols; the pattern comes last.
+        source = grammar.query + "\n(ERROR) @error\n"
+        query = tree_sitter.Query(native, source)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ChunkError(
+            f"no usable grammar for {language}: {error}",
+            NOT_INSTALLED,
+            f"Install tree-sitter and {grammar.package} for the Python that runs the chunkers (on a server: "
+            "the one of plpython3u), for example with pip, then reconnect.",
+        ) from error
+    cursor = tree_sitter.QueryCursor(query)
+    cursor.set_max_start_depth(1)
+    patterns = [_pattern(query, source, index) for index in range(query.pattern_count)]
+    return Loaded(language, grammar, parser, cursor, patterns, threading.Lock())
+
+
+def _pattern(query: Any, source: str, index: int) -> Pattern:
+    text = source.encode()[query.start_byte_for_pattern(index) : query.end_byte_for_pattern(index)].decode()
+    role = _ROLE.search(text)
+    if role is None:
+        raise ValueError(f"pattern {index} of the query captures no role")
+    settings = query.pattern_settings(index)
+    return Pattern(role[1], settings.get("kind") or "", settings.get("name") or "")
+
+
+# --- before the parse --------------------------------------------------------------------------------------
+
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"()[]{}")
+_STEP = [0] * 256
+for _byte in b"([{":
+    _STEP[_byte] = 1
+for _byte in b")]}":
+    _STEP[_byte] = -1
+_FAR_INDENT = re.compile(rb"^[ \t]{%d}" % (MAX_INDENT_LEVELS // 2), re.MULTILINE)
+_INDENTED_LINE = re.compile(rb"^([ \t]*)([^ \t\n][^\n]*)", re.MULTILINE)
+_INDICATOR = re.compile(rb"[-?:](?:[ \t]|$)")
+_MANY_INDICATORS = re.compile(rb"(?:[-?:][ \t][^-?:\n]{0,80}){%d}" % (MAX_INDENT_LEVELS // 4))
+_LONG_LINE = re.compile(rb"[^\n]{%d}" % MAX_YAML_COLUMNS)
+
+
+def may_parse(data: bytes, language: str, grammar: Grammar) -> bool:
+    """Whether a text is within what the native parsers are known to bear. Linear, and fast."""
+    if len(data) > MAX_PARSE_BYTES or not _shallow_brackets(data):
+        return False
+    if not grammar.indented:
+        return True
+    if language == "yaml" and (
+        data.count(b"\n") > MAX_YAML_LINES
+        or (len(data) > MAX_YAML_COLUMNS and _LONG_LINE.search(data) is not None)
+        or _MANY_INDICATORS.search(data) is not None
+    ):
+        return False
+    return _FAR_INDENT.search(data) is None or _indent_levels(data) <= MAX_INDENT_LEVELS
+
+
+def _shallow_brackets(data: bytes) -> bool:
+    brackets = data.translate(None, _NOT_BRACKETS)
+    if brackets.count(b"(") + brackets.count(b"[") + brackets.count(b"{") <= MAX_BRACKET_DEPTH:
+        return True
+    # The depth counts from the lowest point before it, so that stray closing ones hide nothing.
+    depths = list(accumulate(map(_STEP.__getitem__, brackets), initial=0))
+    if max(depths) - min(depths) <= MAX_BRACKET_DEPTH:
+        return True
+    lowest = accumulate(depths, min)
+    return max(map(int.__sub__, depths, lowest)) <= MAX_BRACKET_DEPTH
+
+
+def _indent_levels(data: bytes) -> int:
+    """A bound on the indentations open at once: one for each deeper line and each `- ` or `: ` in it."""
+    columns: list[int] = []
+    levels: list[int] = [0]
+    for found in _INDENTED_LINE.finditer(data):
+        column = found.end(1) - found.start(1)
+        while columns and columns[-1] >= column:
+            columns.pop()
+            levels.pop()
+        columns.append(column)
+        levels.append(levels[-1] + 1 + len(_INDICATOR.findall(found[2])))
+        if levels[-1] > MAX_INDENT_LEVELS:
+            break
+    return levels[-1]
+
+
+# --- the parse ---------------------------------------------------------------------------------------------
+
+
+def parse(loaded: Loaded, data: bytes, deadline: Deadline) -> Any | None:
+    """The syntax tree (tree_sitter.Tree), or None when the bound on work stopped the parser.
+
+    Hold `loaded.lock` while calling. Raises: ChunkError (TR008) once the deadline has passed.
+    """
+    most = min(_FREE_REPORTS + len(data) * _MAX_STEPS_PER_BYTE // _STEPS_PER_REPORT, _MAX_REPORTS)
+    reports = 0
+    expired = deadline.expired
+
+    # An exception that left this function would crash the binding: it does not look for one.
+    def stop(_offset: int, has_error: bool) -> bool:
+        nonlocal reports, most
+        reports += 1
+        if has_error and most > 0:
+            most = -min(most, reports + _MAX_REPORTS_AFTER_ERROR)
+        return reports > abs(most) or (not reports & 15 and expired())
+
+    # Only a text that is read through a function is parsed under a progress callback.
+    def read(offset: int, _point: object) -> bytes:
+        return data[offset:] if offset else data
+
+    parser = loaded.parser
+    try:
+        with _interrupts_held():
+            return parser.parse(read, progress_callback=stop)
+    except ValueError:
+        parser.reset()  # else the next parse would go on with this text
+        deadline.check()
+        return None
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Put off Ctrl-C until the parser has returned: an exception inside its callback would crash it.
+
+    Does nothing where Python does not handle the signal, as in a database server, and in other threads.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[FrameType | None] = []
+    signal.signal(signal.SIGINT, lambda _number, frame: held.append(frame))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if held:
+            handler(signal.SIGINT, held[0])
+
+
+def grammar_problem(language: str) -> str | None:
+    """Load one grammar of `GRAMMARS` and parse with it; what is wrong, or None. For preflight checks."""
+    try:
+        loaded = load(language)
+        with loaded.lock:
+            tree = parse(loaded, b"\n", Deadline(1000))
+    except ChunkError as error:
+        return f"{error}. {error.hint}"
+    return None if tree is not None else f"the grammar of {language} does not parse an empty text"
