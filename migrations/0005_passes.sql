@@ -25,6 +25,7 @@ CREATE TABLE trecho.passes (
     chunks_written    integer NOT NULL DEFAULT 0,
     placements_written integer NOT NULL DEFAULT 0,
     skipped           jsonb NOT NULL DEFAULT '{}',
+    errors            jsonb NOT NULL DEFAULT '[]',
     last_commit       text
 );
 CREATE INDEX passes_project_idx ON trecho.passes (project, branch, pass_id DESC);
@@ -45,12 +46,13 @@ COMMENT ON COLUMN trecho.passes.error IS 'Why it was abandoned.';
 COMMENT ON COLUMN trecho.passes.documents_staged IS 'Documents staged as new or changed.';
 COMMENT ON COLUMN trecho.passes.documents_written IS 'Documents whose published row changed.';
 COMMENT ON COLUMN trecho.passes.documents_removed IS 'Documents removed.';
-COMMENT ON COLUMN trecho.passes.documents_failed IS 'Documents left out because of an error (staged_documents.error told why).';
+COMMENT ON COLUMN trecho.passes.documents_failed IS 'Documents left out because of an error; errors says why.';
 COMMENT ON COLUMN trecho.passes.documents_superseded IS 'Documents left alone because an application put or removed them during the pass.';
 COMMENT ON COLUMN trecho.passes.chunks_computed IS 'Chunks cut by the chunkers.';
 COMMENT ON COLUMN trecho.passes.chunks_written IS 'Rows inserted into chunks.';
 COMMENT ON COLUMN trecho.passes.placements_written IS 'Rows inserted, changed or deleted in placements.';
 COMMENT ON COLUMN trecho.passes.skipped IS 'Sources left out before staging: reason -> count.';
+COMMENT ON COLUMN trecho.passes.errors IS 'Why documents were left out, one line each, 1,000 at most.';
 COMMENT ON COLUMN trecho.passes.last_commit IS 'Commit that the pass brings the branch to; NULL for plain folders.';
 
 CREATE TABLE trecho.staged_documents (
@@ -159,3 +161,34 @@ COMMENT ON COLUMN trecho.retired_chunks.chunk_key IS 'Chunk, whose text can be r
 COMMENT ON COLUMN trecho.retired_chunks.successor IS 'chunk_id that took its place; NULL when the passage is gone.';
 COMMENT ON COLUMN trecho.retired_chunks.retired_at IS 'When.';
 COMMENT ON COLUMN trecho.retired_chunks.pass_id IS 'Pass that retired it; NULL when an application did.';
+
+CREATE TYPE trecho.cut_chunk AS (
+    source       text,
+    scope        trecho.chunk_scope,
+    source_path  text,
+    session_id   uuid,
+    language     text,
+    ordinal      integer,
+    kind         text,
+    symbol       text,
+    anchor_path  text,
+    context      text,
+    content      text,
+    start_line   integer,
+    end_line     integer,
+    content_hash bytea,
+    text_hash    bytea,
+    digest       text
+);
+COMMENT ON TYPE trecho.cut_chunk IS 'A chunk of one document as the chunkers cut it, with its hashes, before it is stored.';
+
+CREATE TYPE trecho.new_placement AS (
+    document_id bigint,
+    ordinal     integer,
+    chunk_key   bigint,
+    chunk_id    text,
+    anchor      text,
+    start_line  integer,
+    end_line    integer
+);
+COMMENT ON TYPE trecho.new_placement IS 'A placement as publication wants it.';

@@ -1,0 +1,656 @@
+-- Passes: begin, stage, plan, publish or abandon. One pass at a time per project, guarded by an advisory lock of its connection.
+
+CREATE OR REPLACE FUNCTION trecho._pass_lock_key(p_project text)
+RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT hashtextextended('trecho.pass:' || p_project, 0)
+$function$;
+COMMENT ON FUNCTION trecho._pass_lock_key(text) IS 'Key of the advisory lock that a pass over a project holds.';
+REVOKE ALL ON FUNCTION trecho._pass_lock_key(text) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION trecho._pass_lock_holder(p_project text)
+RETURNS integer
+LANGUAGE sql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT l.pid
+      FROM pg_locks AS l
+     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.mode = 'ExclusiveLock'
+       AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+       AND (l.classid::bigint << 32) | l.objid::bigint = trecho._pass_lock_key(p_project)
+$function$;
+COMMENT ON FUNCTION trecho._pass_lock_holder(text) IS 'Backend pid that holds the pass lock of a project; NULL when free.';
+REVOKE ALL ON FUNCTION trecho._pass_lock_holder(text) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION trecho._running_pass(p_pass_id bigint)
+RETURNS trecho.passes
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    v_pass trecho.passes;
+BEGIN
+    SELECT p.* INTO v_pass FROM trecho.passes AS p WHERE p.pass_id = p_pass_id;
+    IF v_pass.pass_id IS NULL THEN
+        RAISE EXCEPTION 'pass % does not exist', coalesce(p_pass_id::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'trecho.begin_pass returns the number of a pass.';
+    END IF;
+    IF v_pass.outcome <> 'running' THEN
+        RAISE EXCEPTION 'pass % is already %', p_pass_id, v_pass.outcome
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Begin a new pass.';
+    END IF;
+    RETURN v_pass;
+END
+$function$;
+COMMENT ON FUNCTION trecho._running_pass(bigint) IS 'The row of a running pass. Raises 22023 for an unknown one, 55000 for one that has ended.';
+REVOKE ALL ON FUNCTION trecho._running_pass(bigint) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION trecho.begin_pass(
+    project    text,
+    branch     text,
+    source_set text,
+    scopes     trecho.chunk_scope[],
+    kind       text DEFAULT 'full'  -- full: what is not seen is removed; difference: only what is staged changes
+)
+RETURNS bigint                      -- pass_id, or NULL when another connection runs a pass over the project
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    v_pass_id bigint;
+    v_caller  name := coalesce(nullif(current_setting('role'), 'none'), session_user::text);
+BEGIN
+    IF coalesce(begin_pass.project, '') = '' OR coalesce(begin_pass.branch, '') = '' OR coalesce(begin_pass.source_set, '') = ''
+       OR coalesce(array_length(begin_pass.scopes, 1), 0) = 0 THEN
+        RAISE EXCEPTION 'project, branch, source_set and scopes must not be empty'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'An empty source_set means documents put by applications, which no pass owns.';
+    END IF;
+    IF begin_pass.kind IS NULL OR begin_pass.kind NOT IN ('full', 'difference') THEN
+        RAISE EXCEPTION 'kind must be full or difference, got %', coalesce(begin_pass.kind, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    -- The lock is re-entrant, so ask first whether this very connection is already in a pass.
+    IF EXISTS (SELECT FROM trecho.passes AS p WHERE p.project = begin_pass.project AND p.outcome = 'running' AND p.backend_pid = pg_backend_pid())
+       AND trecho._pass_lock_holder(begin_pass.project) = pg_backend_pid() THEN
+        RAISE EXCEPTION 'this connection already runs a pass over project %', begin_pass.project
+            USING ERRCODE = 'object_in_use', HINT = 'Publish or abandon it first.';
+    END IF;
+    IF NOT pg_try_advisory_lock(trecho._pass_lock_key(begin_pass.project)) THEN
+        RETURN NULL;
+    END IF;
+    PERFORM trecho._ensure_version();
+
+    -- Whoever ran these held the lock that is now ours, so they are gone. Their vectors stay.
+    UPDATE trecho.passes AS p SET outcome = 'abandoned', finished_at = now(), error = 'its connection ended before it was published'
+     WHERE p.project = begin_pass.project AND p.outcome = 'running';
+    DELETE FROM trecho.staged_documents AS s USING trecho.passes AS p
+     WHERE p.pass_id = s.pass_id AND p.project = begin_pass.project;
+
+    INSERT INTO trecho.passes AS p (project, branch, source_set, scopes, kind, role_name, backend_pid, backend_start)
+    VALUES (begin_pass.project, begin_pass.branch, begin_pass.source_set, begin_pass.scopes, begin_pass.kind, v_caller, pg_backend_pid(),
+            coalesce((SELECT a.backend_start FROM pg_stat_get_activity(pg_backend_pid()) AS a), now()))
+    RETURNING p.pass_id INTO v_pass_id;
+    RETURN v_pass_id;
+END
+$function$;
+COMMENT ON FUNCTION trecho.begin_pass(text, text, text, trecho.chunk_scope[], text) IS
+    'Begin to make the index equal to a source set. Takes the advisory lock of the project for this connection, which must stay open and outside a transaction-pooling proxy until release_pass. Returns the pass_id, or NULL at once when another connection holds the lock (trecho.index_health tells who). Raises 22023 for empty arguments, 55006 when this connection already runs one.';
+REVOKE ALL ON FUNCTION trecho.begin_pass(text, text, text, trecho.chunk_scope[], text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.begin_pass(text, text, text, trecho.chunk_scope[], text) TO trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.pass_holder(project text DEFAULT 'default')
+RETURNS TABLE (pass_id bigint, backend_pid integer, role_name name, source_set text, branch text, started_at timestamptz)
+LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT p.pass_id, h.pid, p.role_name, p.source_set, p.branch, p.started_at
+      FROM (SELECT trecho._pass_lock_holder(pass_holder.project) AS pid) AS h
+      LEFT JOIN trecho.passes AS p ON p.project = pass_holder.project AND p.outcome = 'running' AND p.backend_pid = h.pid
+     WHERE h.pid IS NOT NULL
+     ORDER BY p.pass_id DESC LIMIT 1
+$function$;
+COMMENT ON FUNCTION trecho.pass_holder(text) IS 'Who holds the pass lock of a project and since when; no row when it is free. pass_id is NULL while the holder has not committed its begin_pass, or is gc.';
+REVOKE ALL ON FUNCTION trecho.pass_holder(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.pass_holder(text) TO trecho_reader;
+
+CREATE OR REPLACE FUNCTION trecho.pass_documents(pass_id bigint)
+RETURNS TABLE (path text, source text, scope trecho.chunk_scope, blob_sha bytea, revision bigint)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+#variable_conflict use_column
+DECLARE
+    v_pass     trecho.passes := trecho._running_pass(pass_documents.pass_id);
+    v_versions integer[] := ARRAY(SELECT v.index_version FROM trecho.index_versions AS v WHERE v.state = 'active');
+BEGIN
+    -- A text that the active version lacks is shown as unknown, so that it is staged again and the gap heals.
+    RETURN QUERY
+    SELECT coalesce(d.path, d.source), d.source, d.scope, i.blob_sha, d.revision
+      FROM trecho.documents AS d
+      LEFT JOIN trecho.indexed_documents AS i ON i.document_id = d.document_id AND i.index_version = ANY (v_versions) AND i.blob_sha = d.blob_sha
+     WHERE d.project = v_pass.project AND d.branch = v_pass.branch AND d.source_set = v_pass.source_set;
+END
+$function$;
+COMMENT ON FUNCTION trecho.pass_documents(bigint) IS
+    'What the index holds of the source set of a pass: read it before reading any source, compare blob_sha (SHA-256 of the bytes; NULL: stage it again) and give revision back to stage_document and stage_removal.';
+REVOKE ALL ON FUNCTION trecho.pass_documents(bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.pass_documents(bigint) TO trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.stage_document(
+    pass_id       bigint,
+    scope         trecho.chunk_scope,
+    path          text,
+    content       text,
+    base_revision bigint DEFAULT NULL,  -- revision that pass_documents gave for it; NULL when it gave none
+    session_id    uuid DEFAULT NULL,    -- scope session: NULL asks the chunkers
+    metadata      jsonb DEFAULT '{}'
+)
+RETURNS text                            -- the source: path, or session id as text
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+#variable_conflict use_column
+DECLARE
+    v_pass   trecho.passes := trecho._running_pass(stage_document.pass_id);
+    v_source text := stage_document.path;
+    v_id     uuid := stage_document.session_id;
+    v_owner  text;
+    v_twin   text;
+    v_error  text;
+BEGIN
+    IF stage_document.scope IS NULL OR stage_document.content IS NULL OR coalesce(stage_document.path, '') = '' THEN
+        RAISE EXCEPTION 'scope, path and content must not be NULL' USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    IF stage_document.scope = 'session' THEN
+        IF v_id IS NULL THEN
+            SELECT a.session_id INTO v_id FROM trecho.describe(stage_document.path, stage_document.content, 'session', v_pass.project) AS a;
+        END IF;
+        v_source := v_id::text;
+    END IF;
+
+    SELECT d.source_set INTO v_owner FROM trecho.documents AS d
+     WHERE d.project = v_pass.project AND d.branch = v_pass.branch AND d.source = v_source;
+    IF v_owner IS DISTINCT FROM v_pass.source_set AND v_owner IS NOT NULL THEN
+        v_error := CASE v_owner WHEN '' THEN format('%s was put by an application, and source set %s also claims it', v_source, v_pass.source_set)
+                                ELSE format('%s is claimed by two source sets, %s and %s', v_source, v_owner, v_pass.source_set) END;
+    END IF;
+    SELECT s.metadata ->> 'origin' INTO v_twin FROM trecho.staged_documents AS s
+     WHERE s.pass_id = v_pass.pass_id AND s.source = v_source AND s.scope = 'session' AND s.metadata ->> 'origin' <> stage_document.path;
+    IF v_twin IS NOT NULL THEN
+        v_error := format('session %s is in two files, %s and %s', v_source, v_twin, stage_document.path);
+    END IF;
+
+    INSERT INTO trecho.staged_documents AS s (pass_id, source, action, scope, source_path, session_id, base_revision, blob_sha, metadata, error)
+    VALUES (v_pass.pass_id, v_source, 'write', stage_document.scope, CASE WHEN v_id IS NULL THEN stage_document.path END, v_id,
+            stage_document.base_revision, trecho._store_blob(stage_document.content),
+            coalesce(stage_document.metadata, '{}') || CASE WHEN v_id IS NULL THEN '{}' ELSE jsonb_build_object('origin', stage_document.path) END,
+            v_error)
+    ON CONFLICT ON CONSTRAINT staged_documents_pkey DO UPDATE
+       SET action = 'write', scope = excluded.scope, blob_sha = excluded.blob_sha, metadata = excluded.metadata, planned_at = NULL,
+           error = excluded.error, base_revision = coalesce(s.base_revision, excluded.base_revision);
+    RETURN v_source;
+END
+$function$;
+COMMENT ON FUNCTION trecho.stage_document(bigint, trecho.chunk_scope, text, text, bigint, uuid, jsonb) IS
+    'Give a running pass one new or changed document. A source that another set or an application owns is recorded as an error of that document; the rest of the pass goes on. Returns the source. Raises 22004 for NULL arguments, 22023 or 55000 for a pass that is not running.';
+REVOKE ALL ON FUNCTION trecho.stage_document(bigint, trecho.chunk_scope, text, text, bigint, uuid, jsonb) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.stage_document(bigint, trecho.chunk_scope, text, text, bigint, uuid, jsonb) TO trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.stage_removals(
+    pass_id   bigint,
+    sources   text[],   -- as pass_documents gave them
+    revisions bigint[]  -- of the same length
+)
+RETURNS integer         -- how many were staged
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+#variable_conflict use_column
+DECLARE
+    v_pass  trecho.passes := trecho._running_pass(stage_removals.pass_id);
+    v_count integer;
+BEGIN
+    IF cardinality(stage_removals.sources) IS DISTINCT FROM cardinality(stage_removals.revisions) THEN
+        RAISE EXCEPTION 'sources has % elements, revisions %', cardinality(stage_removals.sources), cardinality(stage_removals.revisions)
+            USING ERRCODE = 'array_subscript_error', HINT = 'Give one revision for each source.';
+    END IF;
+    INSERT INTO trecho.staged_documents (pass_id, source, action, scope, source_path, session_id, base_revision, planned_at)
+    SELECT v_pass.pass_id, d.source, 'remove', d.scope, d.source_path, d.session_id, r.revision, now()
+      FROM unnest(stage_removals.sources, stage_removals.revisions) AS r (source, revision)
+      JOIN trecho.documents AS d ON d.project = v_pass.project AND d.branch = v_pass.branch AND d.source = r.source
+                                AND d.source_set = v_pass.source_set
+    ON CONFLICT ON CONSTRAINT staged_documents_pkey DO NOTHING;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END
+$function$;
+COMMENT ON FUNCTION trecho.stage_removals(bigint, text[], bigint[]) IS
+    'Tell a running pass which documents of its source set are gone. Documents of other sets, and those staged as written, are left alone. Returns how many.';
+REVOKE ALL ON FUNCTION trecho.stage_removals(bigint, text[], bigint[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.stage_removals(bigint, text[], bigint[]) TO trecho_writer;
+
+-- Keep a planned document: description and placements.
+CREATE OR REPLACE FUNCTION trecho._record_plan(p_pass trecho.passes, p_version integer, p_cuts trecho.cut_chunk[])
+RETURNS integer
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    v_written integer := trecho._store_chunks(p_version, p_pass.project, p_cuts);
+BEGIN
+    INSERT INTO trecho.staged_placements (pass_id, source, index_version, ordinal, chunk_key, digest, anchor_path, start_line, end_line)
+    SELECT p_pass.pass_id, u.source, p_version, u.ordinal, c.chunk_key, u.digest, u.anchor_path, u.start_line, u.end_line
+      FROM unnest(p_cuts) AS u
+      JOIN trecho.chunks AS c ON c.index_version = p_version AND c.project = p_pass.project AND c.scope = u.scope
+                             AND c.content_hash = u.content_hash AND c.text_hash = u.text_hash;
+    RETURN v_written;
+END
+$function$;
+COMMENT ON FUNCTION trecho._record_plan(trecho.passes, integer, trecho.cut_chunk[]) IS 'Store the chunks of planned documents and stage their placements. Returns rows written into chunks.';
+REVOKE ALL ON FUNCTION trecho._record_plan(trecho.passes, integer, trecho.cut_chunk[]) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION trecho._plan_description(p_pass_id bigint, p_source text, p_about jsonb)
+RETURNS void
+LANGUAGE sql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    UPDATE trecho.staged_documents AS s
+       SET planned_at = clock_timestamp(), title = p_about ->> 'title', language = p_about ->> 'language',
+           doc_id = CASE WHEN s.scope = 'session' AND NOT coalesce((p_about ->> 'doc_id_claimed')::boolean, false) THEN s.source ELSE p_about ->> 'doc_id' END,
+           doc_id_claimed = coalesce((p_about ->> 'doc_id_claimed')::boolean, false),
+           metadata = coalesce(p_about -> 'metadata', '{}') || s.metadata
+     WHERE s.pass_id = p_pass_id AND s.source = p_source
+$function$;
+COMMENT ON FUNCTION trecho._plan_description(bigint, text, jsonb) IS 'Keep what trecho.describe says about a staged document.';
+REVOKE ALL ON FUNCTION trecho._plan_description(bigint, text, jsonb) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION trecho.plan_pass(
+    pass_id       bigint,
+    max_documents integer DEFAULT 50
+)
+RETURNS integer  -- documents planned by this call; 0 when nothing is left to take
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+#variable_conflict use_column
+DECLARE
+    v_pass     trecho.passes := trecho._running_pass(plan_pass.pass_id);
+    v_versions integer[] := trecho._write_versions();
+    v_sources  text[];
+    v_version  integer;
+    v_doc      record;
+    v_batch    trecho.cut_chunk[];
+    v_computed integer := 0;
+    v_written  integer := 0;
+BEGIN
+    IF coalesce(plan_pass.max_documents, 0) < 1 THEN
+        RAISE EXCEPTION 'max_documents must be at least 1, got %', coalesce(plan_pass.max_documents::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    v_sources := ARRAY(
+        SELECT s.source FROM trecho.staged_documents AS s
+         WHERE s.pass_id = v_pass.pass_id AND s.planned_at IS NULL AND s.action = 'write' AND s.error IS NULL
+         ORDER BY s.source LIMIT plan_pass.max_documents
+           FOR UPDATE SKIP LOCKED);
+    IF cardinality(v_sources) = 0 THEN
+        RETURN 0;
+    END IF;
+    FOREACH v_version IN ARRAY v_versions LOOP
+        v_batch := '{}';
+        FOR v_doc IN
+            SELECT s.source, s.scope, s.source_path, s.session_id, s.language, s.planned_at, b.content, coalesce(s.source_path, s.metadata ->> 'origin') AS path
+              FROM trecho.staged_documents AS s
+              JOIN trecho.blobs AS b ON b.blob_sha = s.blob_sha
+             WHERE s.pass_id = v_pass.pass_id AND s.source = ANY (v_sources) AND s.error IS NULL
+        LOOP
+            -- One text that cannot be chunked is recorded and left out; the others go on.
+            BEGIN
+                IF v_doc.planned_at IS NULL THEN
+                    PERFORM trecho._plan_description(v_pass.pass_id, v_doc.source, to_jsonb(a))
+                       FROM trecho.describe(v_doc.path, v_doc.content, v_doc.scope::text, v_pass.project) AS a;
+                    SELECT s.language INTO v_doc.language FROM trecho.staged_documents AS s
+                     WHERE s.pass_id = v_pass.pass_id AND s.source = v_doc.source;
+                END IF;
+                v_batch := v_batch || trecho._cut_document(v_version, v_doc.scope, v_doc.source_path, v_doc.session_id, v_doc.path, v_doc.language,
+                                                           v_doc.content, NULL);
+            EXCEPTION WHEN SQLSTATE 'TR008' OR data_exception OR internal_error OR external_routine_exception THEN
+                UPDATE trecho.staged_documents AS s SET error = format('%s: %s', v_doc.path, SQLERRM), planned_at = clock_timestamp()
+                 WHERE s.pass_id = v_pass.pass_id AND s.source = v_doc.source;
+            END;
+        END LOOP;
+        v_computed := v_computed + cardinality(v_batch);
+        v_written := v_written + trecho._record_plan(v_pass, v_version, v_batch);
+    END LOOP;
+    -- Last, because several planners update this one row.
+    UPDATE trecho.passes AS p SET chunks_computed = p.chunks_computed + v_computed, chunks_written = p.chunks_written + v_written
+     WHERE p.pass_id = v_pass.pass_id;
+    RETURN cardinality(v_sources);
+END
+$function$;
+COMMENT ON FUNCTION trecho.plan_pass(bigint, integer) IS
+    'Chunk up to max_documents staged documents; call it, and commit, until it returns 0. Any number of connections may do so at once. New chunks are written ahead of publication, invisible. A text that cannot be chunked is recorded as an error of its document. Raises 22023 or 55000 for a pass that is not running, TR010 when the server has no chunkers.';
+REVOKE ALL ON FUNCTION trecho.plan_pass(bigint, integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.plan_pass(bigint, integer) TO trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.unplanned_documents(
+    pass_id       bigint,
+    max_documents integer DEFAULT 50
+)
+RETURNS TABLE (source text, scope trecho.chunk_scope, path text, content text, chunk_settings jsonb)
+LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT s.source, s.scope, coalesce(s.source_path, s.metadata ->> 'origin'), b.content,
+           (SELECT jsonb_object_agg(v.index_version, v.chunk_settings) FROM trecho.index_versions AS v WHERE v.state IN ('active', 'building'))
+      FROM trecho.staged_documents AS s
+      JOIN trecho.blobs AS b ON b.blob_sha = s.blob_sha
+     WHERE s.pass_id = unplanned_documents.pass_id AND s.planned_at IS NULL AND s.action = 'write' AND s.error IS NULL
+     ORDER BY s.source LIMIT unplanned_documents.max_documents
+$function$;
+COMMENT ON FUNCTION trecho.unplanned_documents(bigint, integer) IS
+    'For clients that chunk themselves: staged documents still to be chunked, with the chunk settings of each index version (version -> settings).';
+REVOKE ALL ON FUNCTION trecho.unplanned_documents(bigint, integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.unplanned_documents(bigint, integer) TO trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.plan_document(
+    pass_id            bigint,
+    source             text,
+    client_description jsonb,            -- what trecho.describe would give; NULL with client_error
+    client_chunks      jsonb,            -- index_version -> array of chunks, each with digest; NULL with client_error
+    client_error       text DEFAULT NULL -- why the text cannot be chunked
+)
+RETURNS integer                          -- chunks received
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+#variable_conflict use_column
+DECLARE
+    v_pass     trecho.passes := trecho._running_pass(plan_document.pass_id);
+    v_doc      record;
+    v_version  integer;
+    v_cuts     trecho.cut_chunk[];
+    v_computed integer := 0;
+    v_written  integer := 0;
+BEGIN
+    SELECT s.scope, s.source_path, s.session_id, coalesce(s.source_path, s.metadata ->> 'origin') AS path INTO v_doc
+      FROM trecho.staged_documents AS s
+     WHERE s.pass_id = v_pass.pass_id AND s.source = plan_document.source AND s.action = 'write' AND s.planned_at IS NULL
+       FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 0;
+    END IF;
+    IF plan_document.client_error IS NOT NULL THEN
+        UPDATE trecho.staged_documents AS s SET error = format('%s: %s', v_doc.path, plan_document.client_error), planned_at = clock_timestamp()
+         WHERE s.pass_id = v_pass.pass_id AND s.source = plan_document.source;
+        RETURN 0;
+    END IF;
+    PERFORM trecho._plan_description(v_pass.pass_id, plan_document.source, plan_document.client_description);
+    FOREACH v_version IN ARRAY trecho._write_versions() LOOP
+        v_cuts := trecho._cut_document(v_version, v_doc.scope, v_doc.source_path, v_doc.session_id, v_doc.path,
+                                       plan_document.client_description ->> 'language', NULL, coalesce(plan_document.client_chunks -> v_version::text, '[]'));
+        v_computed := v_computed + cardinality(v_cuts);
+        v_written := v_written + trecho._record_plan(v_pass, v_version, v_cuts);
+    END LOOP;
+    UPDATE trecho.passes AS p SET chunks_computed = p.chunks_computed + v_computed, chunks_written = p.chunks_written + v_written
+     WHERE p.pass_id = v_pass.pass_id;
+    RETURN v_computed;
+END
+$function$;
+COMMENT ON FUNCTION trecho.plan_document(bigint, text, jsonb, jsonb, text) IS
+    'What plan_pass does, for one document that the client has chunked with the same chunkers. Returns chunks received; 0 when it was planned already.';
+REVOKE ALL ON FUNCTION trecho.plan_document(bigint, text, jsonb, jsonb, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.plan_document(bigint, text, jsonb, jsonb, text) TO trecho_writer;
+
+-- Two claims to one id are an error of every staged document among them. A staged document in error keeps its published form, which may
+-- clash in turn, so this goes round until nothing changes.
+CREATE OR REPLACE FUNCTION trecho._refuse_duplicate_ids(p_pass trecho.passes)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    v_count integer;
+BEGIN
+    LOOP
+        WITH staged AS (
+            SELECT s.source, s.doc_id AS wanted, s.doc_id_claimed AS claimed, s.action
+              FROM trecho.staged_documents AS s WHERE s.pass_id = p_pass.pass_id AND s.error IS NULL
+        ), future AS (
+            SELECT s.source, s.wanted, s.claimed, true AS is_staged FROM staged AS s WHERE s.action = 'write'
+            UNION ALL
+            SELECT d.source, d.wanted_doc_id, d.doc_id_claimed, false FROM trecho.documents AS d
+             WHERE d.project = p_pass.project AND d.branch = p_pass.branch
+               AND NOT EXISTS (SELECT FROM staged AS s WHERE s.source = d.source)
+        ), clash AS (
+            SELECT a.source, min(b.source) AS other, a.wanted
+              FROM future AS a
+              JOIN future AS b ON b.source <> a.source
+                              AND ((a.claimed AND b.claimed AND b.wanted = a.wanted) OR (a.claimed AND b.source = a.wanted) OR (b.claimed AND a.source = b.wanted))
+             WHERE a.is_staged AND (a.claimed OR b.claimed)
+             GROUP BY a.source, a.wanted
+        )
+        UPDATE trecho.staged_documents AS s
+           SET error = format('%s: doc_id %s is also claimed by %s', c.source, c.wanted, c.other)
+          FROM clash AS c
+         WHERE s.pass_id = p_pass.pass_id AND s.source = c.source;
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        EXIT WHEN v_count = 0;
+    END LOOP;
+END
+$function$;
+COMMENT ON FUNCTION trecho._refuse_duplicate_ids(trecho.passes) IS 'Mark staged documents whose claimed doc_id another document of the branch claims, or is the path of.';
+REVOKE ALL ON FUNCTION trecho._refuse_duplicate_ids(trecho.passes) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION trecho.pass_pending(pass_id bigint)
+RETURNS integer
+LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT count(DISTINCT c.text_hash)::integer
+      FROM trecho.staged_placements AS s
+      JOIN trecho.chunks AS c ON c.index_version = s.index_version AND c.chunk_key = s.chunk_key
+      LEFT JOIN trecho.embedding_attempts AS a ON a.index_version = c.index_version AND a.text_hash = c.text_hash
+     WHERE s.pass_id = pass_pending.pass_id AND c.embedding IS NULL AND NOT c.quarantined AND coalesce(a.attempt_count, 0) < 5
+$function$;
+COMMENT ON FUNCTION trecho.pass_pending(bigint) IS 'Texts of a pass that still wait for their vector: not failed for good (5 attempts), not quarantined.';
+REVOKE ALL ON FUNCTION trecho.pass_pending(bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.pass_pending(bigint) TO trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.publish_pass(
+    pass_id           bigint,
+    allow_pending     boolean DEFAULT false,  -- publish chunks whose vector is not there yet: usable, not current
+    allow_mass_delete boolean DEFAULT false,
+    last_commit       text DEFAULT NULL,
+    skipped           jsonb DEFAULT '{}'      -- sources the client left out: reason -> count
+)
+RETURNS trecho.passes                         -- the row of the pass, with its counts
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+#variable_conflict use_column
+DECLARE
+    v_pass      trecho.passes := trecho._running_pass(publish_pass.pass_id);
+    v_active    integer := trecho._ensure_version();
+    v_set_size  integer;
+    v_removals  integer;
+    v_count     integer;
+    v_wanted    text[];
+    v_ids       bigint[];
+    v_slice     bigint[];
+    v_version   integer;
+    v_new       trecho.new_placement[];
+BEGIN
+    IF trecho._pass_lock_holder(v_pass.project) IS DISTINCT FROM pg_backend_pid() THEN
+        RAISE EXCEPTION 'this connection does not hold the pass lock of project %', v_pass.project
+            USING ERRCODE = 'TR005', HINT = 'Publish on the connection that began the pass, kept open since, without a transaction-pooling proxy between.';
+    END IF;
+    SELECT count(*) INTO v_count FROM trecho.staged_documents AS s
+     WHERE s.pass_id = v_pass.pass_id AND s.action = 'write' AND s.planned_at IS NULL AND s.error IS NULL;
+    IF v_count > 0 THEN
+        RAISE EXCEPTION 'pass % has % documents that are not planned', v_pass.pass_id, v_count
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Call trecho.plan_pass until it returns 0.';
+    END IF;
+    IF NOT publish_pass.allow_pending THEN
+        v_count := trecho.pass_pending(v_pass.pass_id);
+        IF v_count > 0 THEN
+            RAISE EXCEPTION 'pass % still waits for % vectors', v_pass.pass_id, v_count
+                USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Run a worker (trecho embed) first, or publish with allow_pending => true.';
+        END IF;
+    END IF;
+
+    -- In order of source, as every other writer of several documents: no two can wait for each other. What an application wrote since the
+    -- source was read stays as it is.
+    PERFORM FROM trecho.documents AS d
+      JOIN trecho.staged_documents AS s ON s.source = d.source
+     WHERE s.pass_id = v_pass.pass_id AND d.project = v_pass.project AND d.branch = v_pass.branch
+     ORDER BY d.source FOR UPDATE OF d;
+    DELETE FROM trecho.staged_documents AS s
+     WHERE s.pass_id = v_pass.pass_id AND s.error IS NULL
+       AND s.base_revision IS DISTINCT FROM (SELECT d.revision FROM trecho.documents AS d
+                                              WHERE d.project = v_pass.project AND d.branch = v_pass.branch AND d.source = s.source);
+    GET DIAGNOSTICS v_pass.documents_superseded = ROW_COUNT;
+
+    IF v_pass.kind = 'full' AND NOT publish_pass.allow_mass_delete THEN
+        SELECT count(*) INTO v_set_size FROM trecho.documents AS d
+         WHERE d.project = v_pass.project AND d.branch = v_pass.branch AND d.source_set = v_pass.source_set;
+        SELECT count(*) FILTER (WHERE s.action = 'remove'), count(*) FILTER (WHERE s.action = 'write') INTO v_removals, v_count
+          FROM trecho.staged_documents AS s WHERE s.pass_id = v_pass.pass_id;
+        IF v_removals > 0 AND ((v_removals >= v_set_size AND v_count = 0) OR (v_removals >= 20 AND v_removals * 2 > v_set_size)) THEN
+            RAISE EXCEPTION 'pass % would remove % of the % documents of source set %', v_pass.pass_id, v_removals, v_set_size, v_pass.source_set
+                USING ERRCODE = 'TR009', HINT = 'Look whether the source is complete. If they are to go, sync with --allow-mass-delete (allow_mass_delete => true).';
+        END IF;
+    END IF;
+
+    PERFORM trecho._refuse_duplicate_ids(v_pass);
+    SELECT array_agg(DISTINCT w.id) INTO v_wanted
+      FROM (SELECT s.doc_id AS id FROM trecho.staged_documents AS s WHERE s.pass_id = v_pass.pass_id AND s.error IS NULL AND s.action = 'write'
+            UNION ALL
+            SELECT d.wanted_doc_id FROM trecho.documents AS d
+              JOIN trecho.staged_documents AS s ON s.source = d.source AND s.pass_id = v_pass.pass_id AND s.error IS NULL
+             WHERE d.project = v_pass.project AND d.branch = v_pass.branch) AS w (id);
+
+    v_ids := ARRAY(SELECT d.document_id FROM trecho.documents AS d
+                     JOIN trecho.staged_documents AS s ON s.source = d.source AND s.pass_id = v_pass.pass_id AND s.error IS NULL AND s.action = 'remove'
+                    WHERE d.project = v_pass.project AND d.branch = v_pass.branch AND d.source_set = v_pass.source_set);
+    v_pass.documents_removed := cardinality(v_ids);
+    v_pass.placements_written := 0;
+    IF v_pass.documents_removed > 0 THEN
+        v_pass.placements_written := trecho._remove_documents(v_ids, v_pass.pass_id);
+    END IF;
+
+    -- A document that came into being meanwhile (DO NOTHING) is a put that beats the pass.
+    WITH written AS (
+        INSERT INTO trecho.documents AS d (project, branch, source_set, scope, source_path, session_id, doc_id, wanted_doc_id, doc_id_claimed,
+                                           title, language, metadata, blob_sha)
+        SELECT v_pass.project, v_pass.branch, v_pass.source_set, s.scope, s.source_path, s.session_id, s.source, s.doc_id, s.doc_id_claimed,
+               s.title, s.language, s.metadata, s.blob_sha
+          FROM trecho.staged_documents AS s
+         WHERE s.pass_id = v_pass.pass_id AND s.error IS NULL AND s.action = 'write' AND s.base_revision IS NULL
+         ORDER BY s.source
+        ON CONFLICT ON CONSTRAINT documents_source_key DO NOTHING
+        RETURNING d.document_id
+    ), changed AS (
+        UPDATE trecho.documents AS d
+           SET scope = s.scope, source_path = s.source_path, session_id = s.session_id, wanted_doc_id = s.doc_id, doc_id_claimed = s.doc_id_claimed,
+               title = s.title, language = s.language, metadata = s.metadata, blob_sha = s.blob_sha,
+               revision = nextval('trecho.revision_seq'), updated_at = now()
+          FROM trecho.staged_documents AS s
+         WHERE s.pass_id = v_pass.pass_id AND s.error IS NULL AND s.action = 'write' AND s.base_revision IS NOT NULL
+           AND d.project = v_pass.project AND d.branch = v_pass.branch AND d.source = s.source
+        RETURNING d.document_id
+    )
+    SELECT coalesce(array_agg(x.document_id ORDER BY x.document_id), '{}') INTO v_ids
+      FROM (SELECT w.document_id FROM written AS w UNION ALL SELECT c.document_id FROM changed AS c) AS x;
+    v_pass.documents_written := cardinality(v_ids);
+    PERFORM trecho._settle_doc_ids(v_pass.project, v_pass.branch, v_wanted);
+
+    FOR v_first IN 0 .. (cardinality(v_ids) + 199) / 200 - 1 LOOP
+        v_slice := v_ids[v_first * 200 + 1 : v_first * 200 + 200];
+        FOR v_version IN SELECT DISTINCT p.index_version FROM trecho.staged_placements AS p WHERE p.pass_id = v_pass.pass_id
+                         UNION SELECT v.index_version FROM trecho.index_versions AS v WHERE v.state IN ('active', 'building')
+        LOOP
+            SELECT coalesce(array_agg(ROW(d.document_id, p.ordinal, p.chunk_key, d.doc_id || ':' || p.ordinal || ':' || p.digest,
+                                          trecho._anchor(d.doc_id, p.anchor_path), p.start_line, p.end_line)::trecho.new_placement), '{}')
+              INTO v_new
+              FROM trecho.documents AS d
+              JOIN trecho.staged_placements AS p ON p.pass_id = v_pass.pass_id AND p.source = d.source AND p.index_version = v_version
+             WHERE d.document_id = ANY (v_slice);
+            v_pass.placements_written := v_pass.placements_written + trecho._replace_placements(v_version, v_slice, v_new, v_pass.pass_id);
+            INSERT INTO trecho.indexed_documents AS i (index_version, document_id, blob_sha, chunk_count)
+            SELECT v_version, d.document_id, d.blob_sha, (SELECT count(*) FROM unnest(v_new) AS n WHERE n.document_id = d.document_id)
+              FROM trecho.documents AS d WHERE d.document_id = ANY (v_slice)
+            ON CONFLICT ON CONSTRAINT indexed_documents_pkey DO UPDATE SET blob_sha = excluded.blob_sha, chunk_count = excluded.chunk_count;
+        END LOOP;
+    END LOOP;
+
+    INSERT INTO trecho.branches AS b (project, branch, last_completed_at, completed_index_version, last_commit)
+    VALUES (v_pass.project, v_pass.branch, now(), v_active, publish_pass.last_commit)
+    ON CONFLICT ON CONSTRAINT branches_pkey DO UPDATE
+       SET last_completed_at = now(), completed_index_version = v_active, last_commit = coalesce(excluded.last_commit, b.last_commit);
+
+    UPDATE trecho.passes AS p
+       SET outcome = 'published', finished_at = clock_timestamp(), documents_written = v_pass.documents_written,
+           documents_removed = v_pass.documents_removed, documents_superseded = v_pass.documents_superseded,
+           placements_written = v_pass.placements_written, skipped = coalesce(publish_pass.skipped, '{}'), last_commit = publish_pass.last_commit,
+           documents_staged = (SELECT count(*) FROM trecho.staged_documents AS s WHERE s.pass_id = v_pass.pass_id AND s.action = 'write') + v_pass.documents_superseded,
+           documents_failed = (SELECT count(*) FROM trecho.staged_documents AS s WHERE s.pass_id = v_pass.pass_id AND s.error IS NOT NULL),
+           errors = coalesce((SELECT jsonb_agg(s.error ORDER BY s.source) FROM (SELECT e.source, e.error FROM trecho.staged_documents AS e
+                               WHERE e.pass_id = v_pass.pass_id AND e.error IS NOT NULL ORDER BY e.source LIMIT 1000) AS s), '[]')
+     WHERE p.pass_id = v_pass.pass_id
+    RETURNING p.* INTO v_pass;
+    -- The lock is kept: freed before the commit, it would let another pass begin on what this one is about to replace.
+    DELETE FROM trecho.staged_documents AS s WHERE s.pass_id = v_pass.pass_id;
+    RETURN v_pass;
+END
+$function$;
+COMMENT ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb) IS
+    'Make a planned pass visible, all of it in this transaction: placements, documents, removals, tombstones, branch. The lock stays until trecho.release_pass after the commit, or the end of the connection. Documents in error keep their published form and are listed in errors; what an application wrote meanwhile stays. Raises TR005 when this connection does not hold the lock, 55000 when something is not planned or embedded, TR009 when a full pass would remove everything, or over half and at least 20 documents.';
+REVOKE ALL ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb) TO trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.abandon_pass(
+    pass_id bigint,
+    reason  text DEFAULT 'abandoned by its caller'
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+#variable_conflict use_column
+DECLARE
+    v_pass trecho.passes := trecho._running_pass(abandon_pass.pass_id);
+BEGIN
+    IF trecho._pass_lock_holder(v_pass.project) IS DISTINCT FROM pg_backend_pid() THEN
+        RAISE EXCEPTION 'this connection does not hold the pass lock of project %', v_pass.project
+            USING ERRCODE = 'TR005', HINT = 'Abandon it on the connection that began it, or end that connection: the next pass clears it away.';
+    END IF;
+    UPDATE trecho.passes AS p SET outcome = 'abandoned', finished_at = clock_timestamp(), error = abandon_pass.reason WHERE p.pass_id = v_pass.pass_id;
+    -- The lock is kept: freed before the commit, it would let another pass begin on what this one is about to replace.
+    DELETE FROM trecho.staged_documents AS s WHERE s.pass_id = v_pass.pass_id;
+END
+$function$;
+COMMENT ON FUNCTION trecho.abandon_pass(bigint, text) IS
+    'Give a running pass up; the lock stays until trecho.release_pass after the commit, or the end of the connection. What searches see is unchanged; vectors already computed stay for the next pass. Raises TR005 when this connection does not hold the lock.';
+REVOKE ALL ON FUNCTION trecho.abandon_pass(bigint, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.abandon_pass(bigint, text) TO trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.release_pass(project text DEFAULT 'default')
+RETURNS boolean  -- false when this connection did not hold the lock
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    v_held boolean := false;
+BEGIN
+    -- The lock counts how often it was taken.
+    WHILE trecho._pass_lock_holder(release_pass.project) = pg_backend_pid() LOOP
+        PERFORM pg_advisory_unlock(trecho._pass_lock_key(release_pass.project));
+        v_held := true;
+    END LOOP;
+    RETURN v_held;
+END
+$function$;
+COMMENT ON FUNCTION trecho.release_pass(text) IS
+    'Free the pass lock of a project that this connection holds; call it after the commit of publish_pass or abandon_pass. Returns false when it held none.';
+REVOKE ALL ON FUNCTION trecho.release_pass(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.release_pass(text) TO trecho_writer;
