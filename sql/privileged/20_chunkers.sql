@@ -1,0 +1,334 @@
+-- The chunkers inside the server. PL/Python is untrusted, so only a superuser creates these functions, and none is SECURITY DEFINER.
+-- trecho.py_load carries the sources of plpython/ in its body and puts the package into the session once; every other function only
+-- calls it, and loads again when the stamp in its own body differs from that of what is loaded.
+CREATE EXTENSION IF NOT EXISTS plpython3u;
+
+-- CREATE OR REPLACE keeps the owner: a function that an ordinary role had put here before would stay in its hands.
+DO $do$
+DECLARE
+    v_function regprocedure;
+    v_owner    regrole;
+BEGIN
+    SELECT p.oid::regprocedure, p.proowner::regrole INTO v_function, v_owner
+      FROM pg_catalog.pg_proc AS p
+      JOIN pg_catalog.pg_roles AS r ON r.oid = p.proowner
+     WHERE p.pronamespace = 'trecho'::regnamespace
+       AND NOT r.rolsuper
+       AND (p.prolang = (SELECT l.oid FROM pg_catalog.pg_language AS l WHERE l.lanname = 'plpython3u')
+            OR p.proname IN ('py_load', 'chunk', 'chunk_markdown', 'chunk_session', 'chunk_stability', 'describe',
+                             'chunker_version', 'chunker_stamp', 'grammar_report'))
+     LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'function % belongs to %, which is not a superuser', v_function, v_owner
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = pg_catalog.format('Look at it, then DROP FUNCTION %s and run this again.', v_function);
+    END IF;
+END
+$do$;
+
+CREATE OR REPLACE FUNCTION trecho.py_load()
+RETURNS void
+LANGUAGE plpython3u VOLATILE PARALLEL RESTRICTED SECURITY INVOKER
+SET search_path = pg_catalog, pg_temp
+AS $py$
+import importlib.abc
+import importlib.util
+import linecache
+import sys
+
+STAMP = "{{chunker_stamp}}"
+SOURCES = {{chunker_sources}}
+PACKAGE = "trecho_chunkers"
+
+
+def file_of(module):
+    return "plpython/" + module.replace(".", "/") + ".py"
+
+
+class ChunkerFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports the package from SOURCES, one module when it is first needed."""
+
+    serves = PACKAGE
+
+    def find_spec(self, name, path=None, target=None):
+        package = name + ".__init__"
+        if package in SOURCES:
+            return importlib.util.spec_from_loader(name, self, origin=file_of(package), is_package=True)
+        if name in SOURCES:
+            return importlib.util.spec_from_loader(name, self, origin=file_of(name))
+        if name.startswith(PACKAGE + "."):  # never a package of that name that the server happens to have
+            raise ModuleNotFoundError("no module named %r in the chunkers" % name, name=name)
+        return None
+
+    def exec_module(self, module):
+        spec = module.__spec__
+        source = SOURCES[spec.name if spec.name in SOURCES else spec.name + ".__init__"]
+        # PL/Python shows no file and a wrong line for module frames: real names and lines come from here.
+        linecache.cache[spec.origin] = (len(source), None, source.splitlines(True), spec.origin)
+        module.__file__ = spec.origin
+        exec(compile(source, spec.origin, "exec"), module.__dict__)
+
+
+def unload():
+    sys.meta_path[:] = [f for f in sys.meta_path if getattr(f, "serves", None) != PACKAGE]
+    for name in [n for n in sys.modules if n == PACKAGE or n.startswith(PACKAGE + ".")]:
+        del sys.modules[name]
+
+
+def time_left_ms():
+    """Milliseconds until statement_timeout, None without one: the timeout itself does not stop Python code."""
+    row = plpy.execute(
+        "SELECT pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::pg_catalog.interval)"
+        " OPERATOR(pg_catalog.*) 1000 AS most, pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()"
+        " OPERATOR(pg_catalog.-) pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000 AS used"
+    )[0]
+    return max(1, int(row["most"] - row["used"])) if row["most"] else None
+
+
+class Service:
+    """What the functions around call; SQL values in, SQL values out, errors with their SQLSTATE."""
+
+    def call(self, work, **required):
+        for name, value in required.items():
+            if value is None:
+                plpy.error("%s must not be null" % name, sqlstate="22004", hint="Pass a value for %s." % name)
+        from trecho_chunkers.model import ChunkError
+        try:
+            return work()
+        except ChunkError as error:
+            plpy.error(str(error), sqlstate=error.sqlstate, hint=error.hint or None)
+        except plpy.SPIError:
+            raise
+        except Exception as error:
+            import traceback
+            plpy.error(
+                "chunkers failed: %s: %s" % (type(error).__name__, error),
+                sqlstate="XX000",
+                detail="".join(traceback.format_exception(error)),
+                hint="This is a defect of trecho: report it with the detail above.",
+            )
+
+    def timed(self, work, settings):
+        """Run work(settings) under the smaller of the setting timeout_ms and what statement_timeout leaves."""
+        import json
+        from trecho_chunkers.model import ChunkError, Settings
+        given = Settings.from_json(None if settings is None else json.loads(settings))
+        left = time_left_ms()
+        cut = left is not None and left < given.timeout_ms
+        try:
+            return work(given._replace(timeout_ms=left) if cut else given)
+        except ChunkError as error:
+            if cut and error.sqlstate == "TR008" and time_left_ms() <= 1:
+                plpy.error("canceling chunking due to statement timeout", sqlstate="57014")
+            raise
+
+    def chunk(self, path, content, settings, scope):
+        def work():
+            import trecho_chunkers
+            return self.timed(lambda s: trecho_chunkers.chunk(path, content, s, scope), settings)
+        return self.call(work, path=path, content=content)
+
+    def cut(self, path, content, settings, scope):
+        from hashlib import sha1
+        return [(*c, sha1(c.content.encode(), usedforsecurity=False).hexdigest()[:10]) for c in self.chunk(path, content, settings, scope)]
+
+    def chunk_markdown(self, content, settings):
+        def work():
+            import trecho_chunkers
+            return self.timed(lambda s: trecho_chunkers.chunk_markdown(content, s), settings)
+        return self.call(work, content=content)
+
+    def chunk_session(self, content, settings):
+        def work():
+            import trecho_chunkers
+            return self.timed(lambda s: trecho_chunkers.chunk_session(content, s), settings)
+        return self.call(work, content=content)
+
+    def chunk_stability(self, path, content, settings):
+        def work():
+            from trecho_chunkers import stability
+            return self.timed(lambda s: [tuple(row) for row in stability.stability(path, content, s)], settings)
+        return self.call(work, path=path, content=content)
+
+    def describe(self, path, content, scope, project):
+        def work():
+            import json
+            from trecho_chunkers.describe import describe
+            found = describe(path, content, scope, project)
+            return (found.title, found.doc_id, found.doc_id_claimed, found.language, found.session_id,
+                    json.dumps(found.metadata, ensure_ascii=False))
+        return self.call(work, path=path, content=content, scope=scope, project=project)
+
+    def grammar_report(self):
+        def work():
+            from trecho_chunkers.languages import grammar_report
+            return [tuple(row) for row in grammar_report()]
+        return self.call(work)
+
+
+unload()
+sys.meta_path.insert(0, ChunkerFinder())
+GD["trecho"] = Service()
+GD["trecho_stamp"] = STAMP
+$py$;
+COMMENT ON FUNCTION trecho.py_load() IS
+    'Load the chunkers (the sources are in this body) into the session; the chunk functions call it by themselves. Called again, it loads afresh.';
+REVOKE ALL ON FUNCTION trecho.py_load() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.py_load() TO trecho_owner, trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.chunk(
+    path     text,                -- decides the chunker by its extension; never read as a file
+    content  text,                -- the whole document
+    settings jsonb DEFAULT NULL,  -- keys left out keep their default
+    scope    text  DEFAULT NULL   -- session chooses the session chunker; anything else goes by the path
+)
+RETURNS TABLE (ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text)
+LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER COST 10000 ROWS 20
+SET search_path = pg_catalog, pg_temp
+AS $py$
+if GD.get("trecho_stamp") != "{{chunker_stamp}}":
+    plpy.execute("SELECT trecho.py_load()")
+    if GD.get("trecho_stamp") != "{{chunker_stamp}}":
+        plpy.error("trecho.chunk and trecho.py_load are of different releases", hint="Apply sql/privileged/20_chunkers.sql whole.")
+return GD["trecho"].chunk(path, content, settings, scope)
+$py$;
+COMMENT ON FUNCTION trecho.chunk(text, text, jsonb, text) IS
+    'Cut a document into passages, in order: ordinal from 1; symbol is the heading path or the code symbol; anchor_path the slugs of its headings; context what the slice alone does not say; lines from 1, inclusive, of the original; content one slice of the normalised text, at most chunk_max_bytes. No rows for blank text. Raises TR008 when it cannot be chunked, 22023 for a wrong setting, 22004 for a null path or content, 57014 when statement_timeout ends.';
+REVOKE ALL ON FUNCTION trecho.chunk(text, text, jsonb, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.chunk(text, text, jsonb, text) TO trecho_owner, trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho._cut(p_path text, p_content text, p_settings jsonb, p_scope text)
+RETURNS TABLE (ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text, digest text)
+LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER COST 10000 ROWS 20
+SET search_path = pg_catalog, pg_temp
+AS $py$
+if GD.get("trecho_stamp") != "{{chunker_stamp}}":
+    plpy.execute("SELECT trecho.py_load()")
+    if GD.get("trecho_stamp") != "{{chunker_stamp}}":
+        plpy.error("trecho._cut and trecho.py_load are of different releases", hint="Apply sql/privileged/20_chunkers.sql whole.")
+return GD["trecho"].cut(p_path, p_content, p_settings, p_scope)
+$py$;
+COMMENT ON FUNCTION trecho._cut(text, text, jsonb, text) IS
+    'As trecho.chunk, with the digest that chunk_id ends in: the first 10 hexadecimal digits of SHA-1 of the content.';
+REVOKE ALL ON FUNCTION trecho._cut(text, text, jsonb, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho._cut(text, text, jsonb, text) TO trecho_owner;
+
+CREATE OR REPLACE FUNCTION trecho.chunk_markdown(
+    content  text,
+    settings jsonb DEFAULT NULL
+)
+RETURNS TABLE (ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text)
+LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER COST 10000 ROWS 20
+SET search_path = pg_catalog, pg_temp
+AS $py$
+if GD.get("trecho_stamp") != "{{chunker_stamp}}":
+    plpy.execute("SELECT trecho.py_load()")
+    if GD.get("trecho_stamp") != "{{chunker_stamp}}":
+        plpy.error("trecho.chunk_markdown and trecho.py_load are of different releases", hint="Apply sql/privileged/20_chunkers.sql whole.")
+return GD["trecho"].chunk_markdown(content, settings)
+$py$;
+COMMENT ON FUNCTION trecho.chunk_markdown(text, jsonb) IS
+    'Cut Markdown into passages, whatever its path; columns and errors as trecho.chunk.';
+REVOKE ALL ON FUNCTION trecho.chunk_markdown(text, jsonb) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.chunk_markdown(text, jsonb) TO trecho_owner, trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.chunk_session(
+    content  text,                -- JSON events or a plain transcript
+    settings jsonb DEFAULT NULL
+)
+RETURNS TABLE (ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text)
+LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER COST 10000 ROWS 20
+SET search_path = pg_catalog, pg_temp
+AS $py$
+if GD.get("trecho_stamp") != "{{chunker_stamp}}":
+    plpy.execute("SELECT trecho.py_load()")
+    if GD.get("trecho_stamp") != "{{chunker_stamp}}":
+        plpy.error("trecho.chunk_session and trecho.py_load are of different releases", hint="Apply sql/privileged/20_chunkers.sql whole.")
+return GD["trecho"].chunk_session(content, settings)
+$py$;
+COMMENT ON FUNCTION trecho.chunk_session(text, jsonb) IS
+    'Cut a session (JSON events, or a plain transcript) into passages of whole turns; columns and errors as trecho.chunk.';
+REVOKE ALL ON FUNCTION trecho.chunk_session(text, jsonb) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.chunk_session(text, jsonb) TO trecho_owner, trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.chunk_stability(
+    path     text,
+    content  text,
+    settings jsonb DEFAULT NULL
+)
+RETURNS TABLE (edit text, chunks integer, ids_changed integer, hashes_changed integer, really_changed integer)
+LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER COST 30000 ROWS 2
+SET search_path = pg_catalog, pg_temp
+AS $py$
+if GD.get("trecho_stamp") != "{{chunker_stamp}}":
+    plpy.execute("SELECT trecho.py_load()")
+    if GD.get("trecho_stamp") != "{{chunker_stamp}}":
+        plpy.error("trecho.chunk_stability and trecho.py_load are of different releases", hint="Apply sql/privileged/20_chunkers.sql whole.")
+return GD["trecho"].chunk_stability(path, content, settings)
+$py$;
+COMMENT ON FUNCTION trecho.chunk_stability(text, text, jsonb) IS
+    'How still the chunks hold: one row per edit tried on the text (edit says which); chunks counts those after it, ids_changed and hashes_changed those whose chunk_id or content_hash is new, really_changed those whose text the edit touched. Errors as trecho.chunk.';
+REVOKE ALL ON FUNCTION trecho.chunk_stability(text, text, jsonb) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.chunk_stability(text, text, jsonb) TO trecho_owner, trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.describe(
+    path    text,
+    content text,
+    scope   text,                        -- docs, adr, session or code
+    project text DEFAULT 'default',      -- part of the identity of a session that states none
+    OUT title          text,
+    OUT doc_id         text,
+    OUT doc_id_claimed boolean,
+    OUT language       text,
+    OUT session_id     uuid,
+    OUT metadata       jsonb
+)
+LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER COST 1000
+SET search_path = pg_catalog, pg_temp
+AS $py$
+if GD.get("trecho_stamp") != "{{chunker_stamp}}":
+    plpy.execute("SELECT trecho.py_load()")
+    if GD.get("trecho_stamp") != "{{chunker_stamp}}":
+        plpy.error("trecho.describe and trecho.py_load are of different releases", hint="Apply sql/privileged/20_chunkers.sql whole.")
+return GD["trecho"].describe(path, content, scope, project)
+$py$;
+COMMENT ON FUNCTION trecho.describe(text, text, text, text) IS
+    'What a document says about itself: title (front matter, first level-1 heading, file name), doc_id and whether the front matter claimed it, language (NULL when unknown), session_id (NULL unless scope is session), metadata (front matter). Raises TR008 for text that cannot be read, 22004 for a null argument.';
+REVOKE ALL ON FUNCTION trecho.describe(text, text, text, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.describe(text, text, text, text) TO trecho_owner, trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.grammar_report()
+RETURNS TABLE (module text, version text, path text, ok boolean, error text)
+LANGUAGE plpython3u VOLATILE PARALLEL RESTRICTED SECURITY INVOKER COST 100000 ROWS 20
+SET search_path = pg_catalog, pg_temp
+AS $py$
+if GD.get("trecho_stamp") != "{{chunker_stamp}}":
+    plpy.execute("SELECT trecho.py_load()")
+    if GD.get("trecho_stamp") != "{{chunker_stamp}}":
+        plpy.error("trecho.grammar_report and trecho.py_load are of different releases", hint="Apply sql/privileged/20_chunkers.sql whole.")
+return GD["trecho"].grammar_report()
+$py$;
+COMMENT ON FUNCTION trecho.grammar_report() IS
+    'One row per Python module that the chunkers use inside this server: imported, and for a grammar tried by a small parse. ok is false with the error where that failed; such languages are cut into windows.';
+REVOKE ALL ON FUNCTION trecho.grammar_report() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.grammar_report() TO trecho_owner, trecho_writer;
+
+-- These two answer without starting Python: the client asks them before it trusts the rest.
+CREATE OR REPLACE FUNCTION trecho.chunker_version()
+RETURNS integer
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER
+-- No SET clause: a constant needs none, and it would stop inlining.
+AS $function$SELECT {{chunker_version}}$function$;
+COMMENT ON FUNCTION trecho.chunker_version() IS 'Version of the chunking rules; part of every recipe.';
+REVOKE ALL ON FUNCTION trecho.chunker_version() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.chunker_version() TO trecho_owner, trecho_reader;
+
+CREATE OR REPLACE FUNCTION trecho.chunker_stamp()
+RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER
+-- No SET clause: a constant needs none, and it would stop inlining.
+AS $function$SELECT '{{chunker_stamp}}'::text$function$;
+COMMENT ON FUNCTION trecho.chunker_stamp() IS
+    'Hash of the chunker sources and of the SQL around them; trecho migrate compares it with its own to see whether this layer is current.';
+REVOKE ALL ON FUNCTION trecho.chunker_stamp() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.chunker_stamp() TO trecho_owner, trecho_reader;

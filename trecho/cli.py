@@ -1,0 +1,131 @@
+"""The `trecho` command: arguments, exit codes, how errors are shown. Each subcommand is a module of its own."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn, Protocol, cast
+
+from trecho import __version__
+from trecho.console import note, print_error, print_json
+from trecho.errors import ExitCode, TrechoError, from_database
+
+# Name of a command -> module that has HELP, configure(parser) and run(args) -> exit code. Modules are imported
+# only when their command is used, so they may import what they like.
+COMMANDS: dict[str, str] = {
+    "migrate": "trecho.migrate",
+}
+
+
+class Command(Protocol):
+    """What a module of COMMANDS offers."""
+
+    HELP: str
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments; --dsn, --json and --debug are there already."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do the work. Returns an ExitCode; raises TrechoError or psycopg.Error."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors of usage in the form of all others."""
+
+    def error(self, message: str) -> NoReturn:
+        note(f"error: {message}")
+        note(f"hint: {self.prog} --help shows what can be given.")
+        sys.exit(ExitCode.USAGE)
+
+
+def _common(suppress: bool) -> argparse.ArgumentParser:
+    """Options that stand before or after the name of the command."""
+    parser = Parser(add_help=False)
+    default = argparse.SUPPRESS if suppress else None
+    flag = argparse.SUPPRESS if suppress else False
+    group = parser.add_argument_group("for every command")
+    group.add_argument(
+        "--dsn",
+        metavar="DSN",
+        default=default,
+        help="database to work on (default: TRECHO_DSN, then .server/dsn)",
+    )
+    group.add_argument("--json", action="store_true", default=flag, help="print one JSON document on stdout")
+    group.add_argument("--debug", action="store_true", default=flag, help="show the traceback of an error")
+    return parser
+
+
+def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser, with the commands that argv may mean configured; all of them when argv names none."""
+    parser = Parser(
+        prog="trecho",
+        description="A searchable, embedded, always-true index of documents inside PostgreSQL.",
+        parents=[_common(suppress=False)],
+    )
+    parser.add_argument("--version", action="version", version=f"trecho {__version__}")
+    named = [name for name in COMMANDS if name in argv]
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    for name, module_name in COMMANDS.items():
+        if named and name not in named:
+            subparsers.add_parser(name)
+            continue
+        module = cast(Command, importlib.import_module(module_name))
+        command = subparsers.add_parser(
+            name, help=module.HELP, description=module.HELP, parents=[_common(suppress=True)]
+        )
+        module.configure(command)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command. Returns the exit code (see ExitCode; 130 when interrupted)."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if argv == ["--version"]:
+        print(f"trecho {__version__}")
+        return ExitCode.DONE
+    try:
+        args = build_parser(argv).parse_args(argv)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    except TrechoError as error:
+        print_error(error)
+        return error.exit_code
+    if args.command is None:
+        note("error: no command given")
+        note("hint: trecho --help lists the commands.")
+        return ExitCode.USAGE
+    module = cast(Command, importlib.import_module(COMMANDS[args.command]))
+    try:
+        return int(module.run(args))
+    except KeyboardInterrupt:
+        note("error: interrupted")
+        return 130
+    except BrokenPipeError:
+        # The reader of stdout has gone (| head); Python would complain once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.ERROR
+    except Exception as error:
+        if args.debug:
+            import traceback
+
+            traceback.print_exc()
+        known = _known(error)
+        print_error(known)
+        if args.json:
+            print_json(known.as_json())
+        return known.exit_code
+
+
+def _known(error: Exception) -> TrechoError:
+    if isinstance(error, TrechoError):
+        return error
+    psycopg = sys.modules.get("psycopg")
+    if psycopg is not None and isinstance(error, psycopg.Error):
+        return from_database(error)
+    return TrechoError(
+        f"{type(error).__name__}: {error}",
+        hint="This is a defect of trecho: report it with the output of --debug.",
+    )

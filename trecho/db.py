@@ -1,0 +1,178 @@
+"""Connections: where the DSN comes from, how a connection is opened, why it could not be."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import conninfo
+from psycopg.rows import DictRow, dict_row
+
+from trecho.errors import ConnectionFailed, UsageError, from_database
+
+Connection = psycopg.Connection[DictRow]
+
+# Where `make server` leaves the DSN of the private server of a checkout.
+DSN_FILE = Path(".server") / "dsn"
+# A dead network is noticed within about a minute, and a server that does not answer within ten seconds.
+_CONNECTION_SETTINGS: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 20,
+    "keepalives_interval": 10,
+    "keepalives_count": 4,
+}
+
+
+def find_dsn(given: str | None = None, start: Path | None = None) -> str:
+    """The DSN to use: the argument, else TRECHO_DSN, else .server/dsn here or in a folder above.
+
+    Raises: UsageError when none of them is there, or what is there is not a DSN.
+    """
+    origin = "--dsn"
+    dsn = given
+    if not dsn:
+        origin = "TRECHO_DSN"
+        dsn = os.environ.get("TRECHO_DSN")
+    if not dsn:
+        folder = (start or Path.cwd()).resolve()
+        for parent in (folder, *folder.parents):
+            path = parent / DSN_FILE
+            if path.is_file():
+                origin = str(path)
+                dsn = path.read_text(encoding="utf-8").strip()
+                break
+    if not dsn:
+        raise UsageError(
+            "no database given",
+            hint="Pass --dsn postgresql://user@host:port/database, set TRECHO_DSN, or run make server in a checkout.",
+        )
+    try:
+        conninfo.conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError as error:
+        raise UsageError(
+            f"the DSN from {origin} is not one: {str(error).strip()}",
+            hint="Write it as postgresql://user@host:port/database.",
+        ) from error
+    return dsn
+
+
+def connect(
+    dsn: str,
+    *,
+    application_name: str = "trecho",
+    autocommit: bool = False,
+    **settings: Any,
+) -> Connection:
+    """Open a connection whose rows come by name. What the DSN states wins over the defaults here.
+
+    Raises: ConnectionFailed, which says whether the host, the port, the database or the password is wrong.
+    """
+    stated = conninfo.conninfo_to_dict(dsn)
+    options = {
+        key: value
+        for key, value in {**_CONNECTION_SETTINGS, "application_name": application_name, **settings}.items()
+        if key not in stated
+    }
+    try:
+        return psycopg.Connection.connect(dsn, autocommit=autocommit, row_factory=dict_row, **options)
+    except psycopg.OperationalError as error:
+        raise explain(dsn, error) from error
+
+
+@contextmanager
+def connection(dsn: str, **options: Any) -> Iterator[Connection]:
+    """`connect`, closed at the end; an error of the server leaves as a TrechoError."""
+    with connect(dsn, **options) as conn:
+        try:
+            yield conn
+        except psycopg.Error as error:
+            raise from_database(error) from error
+
+
+def server_name(conn: psycopg.Connection[Any]) -> str:
+    """Host and port as a person writes them."""
+    info = conn.info
+    host = info.host or info.hostaddr or "local"
+    return f"{host} port {info.port}" if host.startswith("/") else f"{host}:{info.port}"
+
+
+def explain(dsn: str, error: psycopg.OperationalError) -> ConnectionFailed:
+    """Why a connection failed, found by trying: the text of the error is in the server's language."""
+    stated = conninfo.conninfo_to_dict(dsn)
+    host = str(stated.get("host") or stated.get("hostaddr") or os.environ.get("PGHOST") or "")
+    port = str(stated.get("port") or os.environ.get("PGPORT") or "5432")
+    user = str(stated.get("user") or os.environ.get("PGUSER") or "")
+    database = str(stated.get("dbname") or os.environ.get("PGDATABASE") or user or "")
+    detail = str(error).strip()
+    where = f"{host or 'the local socket'}{' port ' if not host or host.startswith('/') else ':'}{port}"
+    if "," in host:  # several hosts: libpq's own report names each
+        return ConnectionFailed(
+            f"no server of {host} can be used", detail=detail, hint="The detail says why."
+        )
+    unreachable = _unreachable(host, port)
+    if unreachable:
+        return ConnectionFailed(
+            f"connection to {where} failed: {unreachable}",
+            detail=detail,
+            hint="Start the server (make server in a checkout), or correct host and port of the DSN.",
+        )
+    pgconn = error.pgconn
+    if pgconn is not None and pgconn.needs_password:
+        return ConnectionFailed(
+            f"server {where} wants a password for role {user!r} and none was given",
+            detail=detail,
+            hint="Put it in the DSN, in PGPASSWORD, or better in ~/.pgpass.",
+        )
+    for other in ("postgres", "template1"):
+        if other == database:
+            continue
+        try:
+            with psycopg.connect(conninfo.make_conninfo(dsn, dbname=other, connect_timeout=5)) as conn:
+                found = conn.execute(
+                    "SELECT FROM pg_catalog.pg_database WHERE datname = %s", (database,)
+                ).rowcount
+        except psycopg.Error:
+            continue
+        if not found:
+            return ConnectionFailed(
+                f"database {database!r} does not exist on server {where}",
+                detail=detail,
+                hint=f"Create it (createdb {database}, encoding UTF8), or correct the DSN.",
+            )
+        break
+    if pgconn is not None and pgconn.used_password:
+        return ConnectionFailed(
+            f"server {where} refused role {user!r} with the password given",
+            detail=detail,
+            hint="Correct the password in the DSN, PGPASSWORD or ~/.pgpass.",
+        )
+    return ConnectionFailed(
+        f"connection to {where} failed", detail=detail, hint="The detail is the server's own answer."
+    )
+
+
+def _unreachable(host: str, port: str) -> str:
+    """Why no connection can be opened at all; empty when one can."""
+    try:
+        if not host or host.startswith("/"):
+            folders = [host] if host else ["/var/run/postgresql", "/tmp"]
+            sockets = [Path(folder) / f".s.PGSQL.{port}" for folder in folders]
+            if not any(path.exists() for path in sockets):
+                return f"no server listens there ({' or '.join(str(path) for path in sockets)} is missing)"
+            return ""
+        with socket.create_connection((host, int(port)), timeout=5):
+            return ""
+    except socket.gaierror:
+        return f"host {host!r} is not known"
+    except ConnectionRefusedError:
+        return "connection refused, no server listens there"
+    except TimeoutError:
+        return "no answer within 5 seconds"
+    except (OSError, ValueError) as error:
+        return str(error)

@@ -1,0 +1,221 @@
+"""`trecho migrate`: plan, apply, print as a script, show the state."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from trecho import db, resources
+from trecho.console import note, print_json
+from trecho.errors import ExitCode, Refused, TrechoError
+from trecho.runner import (
+    SETTINGS,
+    OperatorScript,
+    Options,
+    Plan,
+    check,
+    make_plan,
+    migrate,
+    script,
+    script_for_operator,
+)
+
+HELP = "Create or upgrade the schema trecho in a database; safe to run at every deploy."
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `trecho migrate`."""
+    parser.add_argument(
+        "what", nargs="?", choices=["status"], help="status: show what has run and what is pending"
+    )
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument(
+        "--plan", action="store_true", help="show what would run; change nothing (exit 3: operator first)"
+    )
+    mode.add_argument("--sql", action="store_true", help="print what is pending as one script for psql")
+    parser.add_argument(
+        "--chunking",
+        choices=["server", "client"],
+        help="where documents are cut: server needs plpython3u there; remembered by the database (default: server)",
+    )
+    parser.add_argument(
+        "--script", metavar="FILE", type=Path, help="write the script for the DBA there, not to stdout"
+    )
+    parser.add_argument(
+        "--lock-timeout", metavar="SECONDS", type=float, default=5.0, help="longest wait for a table (5)"
+    )
+    parser.add_argument(
+        "--attempts", metavar="N", type=int, default=5, help="tries when a lock was not to be had (5)"
+    )
+    parser.add_argument(
+        "--wait", metavar="SECONDS", type=float, default=300.0, help="wait for another migration (300)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit codes: 0 done, 3 operator first, 4 refused, 6 pending (status only)."""
+    if args.what and (args.plan or args.sql):
+        raise TrechoError("status goes with neither --plan nor --sql", exit_code=ExitCode.USAGE)
+    if args.attempts < 1 or args.lock_timeout < 0 or args.wait < 0:
+        raise TrechoError("--attempts must be 1 or more, and times zero or more", exit_code=ExitCode.USAGE)
+    release = resources.current()
+    options = Options(
+        chunking=args.chunking,
+        lock_timeout_ms=round(args.lock_timeout * 1000),
+        attempts=args.attempts,
+        wait_ms=round(args.wait * 1000),
+    )
+    with db.connect(db.find_dsn(args.dsn), application_name="trecho migrate", autocommit=True) as conn:
+        if args.what or args.plan or args.sql:
+            with conn.transaction(force_rollback=True):
+                for setting in SETTINGS:
+                    conn.execute(setting)
+                plan = make_plan(conn, release, options, probe=args.plan)
+            if args.what:
+                return _status(plan, release, args)
+            return _print_sql(plan, release, args) if args.sql else _print_plan(plan, release, args)
+        try:
+            result = migrate(conn, release, options, _quiet if args.json else note)
+        except OperatorScript as error:
+            _hand_over(error, args)
+            raise
+    if args.json:
+        print_json(
+            {
+                "applied": [{"name": n, "kind": k, "duration_ms": ms} for n, k, ms in result.applied],
+                "chunking": result.chunking,
+                "release": release.version,
+            }
+        )
+    elif not result.applied:
+        print(f"nothing to do: the database is at release {release.version}")
+    else:
+        print(f"applied {len(result.applied)} files; the database is at release {release.version}")
+    return ExitCode.DONE
+
+
+def _quiet(_text: str) -> None:
+    pass
+
+
+def _hand_over(error: OperatorScript, args: argparse.Namespace) -> None:
+    """Give the script for the DBA: to the file, or to stdout (with --json it is part of the document)."""
+    if args.script:
+        args.script.write_text(error.script, encoding="utf-8")
+        error.hint = error.hint.replace("the script below", f"the script {args.script}")
+    elif not args.json:
+        print(error.script, end="")
+
+
+def _where(plan: Plan) -> str:
+    facts = plan.facts
+    return f"database {facts.database!r} on {facts.place}, role {facts.role!r}, chunking {plan.chunking}"
+
+
+def _verdict(plan: Plan, release: resources.Release) -> TrechoError | None:
+    try:
+        check(plan, release)
+    except TrechoError as error:
+        return error
+    return None
+
+
+def _plan_json(plan: Plan, verdict: TrechoError | None) -> dict[str, Any]:
+    return {
+        "server": plan.facts.server,
+        "server_version": plan.facts.version_text,
+        "database": plan.facts.database,
+        "role": plan.facts.role,
+        "superuser": plan.facts.superuser,
+        "chunking": plan.chunking,
+        "needs": [need.as_json() for need in plan.needs],
+        "pending": [
+            {
+                "name": step.name,
+                "kind": step.kind,
+                "why": step.markers.why if step.markers else None,
+                "breaks_old_clients": step.markers.breaks_old_clients if step.markers else None,
+                "transaction": step.transaction,
+                "statements": len(step.statements),
+            }
+            for step in plan.steps
+        ],
+        "problems": plan.problems,
+        "exit_code": int(verdict.exit_code) if verdict else 0,
+    }
+
+
+def _print_plan(plan: Plan, release: resources.Release, args: argparse.Namespace) -> int:
+    verdict = _verdict(plan, release)
+    if isinstance(verdict, OperatorScript) and args.script:
+        args.script.write_text(verdict.script, encoding="utf-8")
+    if args.json:
+        print_json(_plan_json(plan, verdict))
+        return verdict.exit_code if verdict else ExitCode.DONE
+    print(f"plan for {_where(plan)}")
+    for need in plan.operator_needs:
+        print(f"operator  {need.message}")
+        print(f"          {need.hint}")
+    for step in plan.steps:
+        print(f"pending   {step.name}{_remarks(step.markers)}")
+    if not plan.pending:
+        print("nothing to do")
+    if verdict:
+        raise verdict
+    return ExitCode.DONE
+
+
+def _remarks(markers: Any) -> str:
+    if markers is None:
+        return ""
+    remarks = [markers.why]
+    if markers.breaks_old_clients:
+        remarks.append("breaks old clients")
+    if not markers.transaction:
+        remarks.append("runs outside the transaction")
+    return "  -- " + "; ".join(remarks)
+
+
+def _print_sql(plan: Plan, release: resources.Release, args: argparse.Namespace) -> int:
+    verdict = _verdict(plan, release)
+    if isinstance(verdict, Refused):
+        raise verdict
+    beyond_sql = [
+        need for need in plan.operator_needs if not need.file and need.code != "migration_needs_operator"
+    ]
+    if beyond_sql:
+        raise OperatorScript(beyond_sql, script_for_operator(plan, release))
+    text = script(plan, release) if plan.pending else "-- trecho: nothing to do\n"
+    if args.script:
+        args.script.write_text(text, encoding="utf-8")
+    elif args.json:
+        print_json({"script": text, "files": [step.name for step in plan.steps]})
+    else:
+        print(text, end="")
+    return ExitCode.DONE
+
+
+def _status(plan: Plan, release: resources.Release, args: argparse.Namespace) -> int:
+    verdict = _verdict(plan, release)
+    code = verdict.exit_code if verdict else (ExitCode.NOT_CURRENT if plan.pending else ExitCode.DONE)
+    if args.json:
+        rows = sorted(plan.applied.values(), key=lambda row: row.name)
+        print_json(
+            {**_plan_json(plan, verdict), "applied": [vars(row) for row in rows], "exit_code": int(code)}
+        )
+        return code
+    print(_where(plan))
+    for row in sorted(plan.applied.values(), key=lambda row: (row.kind != "privileged", row.name)):
+        took = "" if row.duration_ms is None else f", {row.duration_ms} ms"
+        print(
+            f"applied   {row.name}  ({row.applied_at:%Y-%m-%d %H:%M} by {row.applied_by}, release {row.release}{took})"
+        )
+    for step in plan.steps:
+        print(f"pending   {step.name}{_remarks(step.markers)}")
+    for problem in plan.problems:
+        print(f"refused   {problem}")
+    for need in plan.operator_needs:
+        print(f"operator  {need.message}")
+    print(f"release   {release.version}: {'current' if code == 0 else 'not current'}")
+    return code
