@@ -1,0 +1,237 @@
+"""Fixtures of all tests: a real server, a template database migrated once a run, a fresh clone for each test."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import conninfo, sql
+from psycopg.rows import DictRow, dict_row
+from pytest_postgresql.janitor import DatabaseJanitor
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "plpython"))
+
+from trecho import cli  # noqa: E402
+
+Connection = psycopg.Connection[DictRow]
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that tests may make databases on, as a superuser."""
+
+    dsn: str
+
+    def connect(self, dbname: str | None = None, **options: Any) -> Connection:
+        """A connection with rows by name."""
+        dsn = conninfo.make_conninfo(self.dsn, **({"dbname": dbname} if dbname else {}))
+        return psycopg.Connection[DictRow].connect(dsn, row_factory=dict_row, **options)
+
+    def janitor(self, dbname: str, **options: Any) -> DatabaseJanitor:
+        """Makes a database and drops it again, with whoever is still connected."""
+        stated = conninfo.conninfo_to_dict(self.dsn)
+        return DatabaseJanitor(
+            user=str(stated.get("user") or "postgres"),
+            password=stated.get("password"),
+            host=str(stated.get("host") or ""),
+            port=int(stated.get("port") or 5432),
+            dbname=dbname,
+            **options,
+        )
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command gave."""
+
+    code: int
+    out: str
+    err: str
+
+
+def _server_dsn() -> str:
+    """TRECHO_TEST_DSN, else the server of this checkout, which is started; never TRECHO_DSN."""
+    given = os.environ.get("TRECHO_TEST_DSN")
+    if given:
+        return given
+    started = subprocess.run(
+        [str(ROOT / "scripts" / "server.sh"), "start"], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    lines = started.stdout.split()
+    if started.returncode or not lines:
+        raise pytest.UsageError(
+            f"no PostgreSQL to test on: make server failed:\n{started.stderr}\n"
+            "Set TRECHO_TEST_DSN to a superuser's DSN to use another server."
+        )
+    return lines[-1]
+
+
+_SERVER: list[Server] = []
+
+
+def the_server() -> Server:
+    """The server of this run, found once."""
+    if not _SERVER:
+        _SERVER.append(Server(_server_dsn()))
+    return _SERVER[0]
+
+
+def pytest_report_header() -> str:
+    """Which server and Python the results are about."""
+    with the_server().connect() as conn:
+        row = conn.execute("SELECT current_setting('server_version') AS version").fetchone()
+    info = conninfo.conninfo_to_dict(the_server().dsn)
+    return f"PostgreSQL {row and row['version']} at {info.get('host')}:{info.get('port')}, Python {sys.version.split()[0]}"
+
+
+@pytest.fixture(scope="session")
+def server() -> Server:
+    """The server under test, superuser."""
+    return the_server()
+
+
+@pytest.fixture(scope="session")
+def run_name() -> str:
+    """Prefix of every database and role of this run: two runs at once, of any checkouts, do not collide."""
+    checkout = hashlib.sha256(str(ROOT).encode()).hexdigest()[:4]
+    return f"trecho_test_{checkout}_{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="session")
+def template(server: Server, run_name: str) -> Iterator[str]:
+    """Name of a database that the real runner has migrated, to be cloned."""
+    name = f"{run_name}_template"
+    with server.janitor(name):
+        dsn = conninfo.make_conninfo(server.dsn, dbname=name)
+        ran = run_cli("migrate", "--dsn", dsn)
+        if ran.code:
+            pytest.exit(f"trecho migrate failed on the template database:\n{ran.err}", returncode=1)
+        yield name
+
+
+@pytest.fixture
+def make_database(server: Server, run_name: str) -> Iterator[Callable[..., str]]:
+    """Function that makes a database (options of DatabaseJanitor) and gives its DSN; dropped after the test."""
+    janitors: list[DatabaseJanitor] = []
+
+    def make(**options: Any) -> str:
+        janitor = server.janitor(f"{run_name}_{uuid.uuid4().hex[:8]}", **options)
+        janitor.init()
+        janitors.append(janitor)
+        return conninfo.make_conninfo(server.dsn, dbname=janitor.dbname)
+
+    yield make
+    for janitor in janitors:
+        janitor.drop()
+
+
+@pytest.fixture
+def empty_dsn(make_database: Callable[..., str]) -> str:
+    """DSN (superuser) of a database in which nothing is prepared."""
+    return make_database()
+
+
+@pytest.fixture
+def dsn(make_database: Callable[..., str], template: str) -> str:
+    """DSN (superuser) of a fresh clone of the migrated template."""
+    return make_database(template_dbname=template)
+
+
+@pytest.fixture
+def db(dsn: str) -> Iterator[Connection]:
+    """A connection (superuser, rows by name, a transaction at the first statement) to a fresh clone."""
+    with psycopg.Connection[DictRow].connect(dsn, row_factory=dict_row) as conn:
+        yield conn
+
+
+@pytest.fixture
+def make_role(server: Server, run_name: str) -> Iterator[Callable[..., str]]:
+    """Function that makes a login role, given roles to be member of and options such as CREATEROLE.
+
+    Gives its name; dropped after the test with what it owns in databases that still exist.
+    """
+    roles: list[str] = []
+
+    def make(*member_of: str, options: str = "") -> str:
+        name = f"{run_name}_r{len(roles)}_{uuid.uuid4().hex[:6]}"
+        with server.connect(autocommit=True) as conn:
+            conn.execute(sql.SQL("CREATE ROLE {} LOGIN {}").format(sql.Identifier(name), sql.SQL(options)))
+            roles.append(name)
+            for group in member_of:
+                conn.execute(sql.SQL("GRANT {} TO {}").format(sql.Identifier(group), sql.Identifier(name)))
+        return name
+
+    yield make
+    with server.connect(autocommit=True) as conn:
+        for name in roles:
+            for row in conn.execute(
+                "SELECT DISTINCT d.datname FROM pg_shdepend AS s JOIN pg_database AS d ON d.oid = s.dbid"
+                " JOIN pg_roles AS r ON r.oid = s.refobjid WHERE r.rolname = %s",
+                (name,),
+            ).fetchall():
+                with server.connect(row["datname"], autocommit=True) as inside:
+                    inside.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(sql.Identifier(name)))
+            conn.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(name)))
+            conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def plain_role(make_role: Callable[..., str]) -> str:
+    """A login role with no rights of its own."""
+    return make_role()
+
+
+def as_role(dsn: str, role: str) -> str:
+    """The DSN with another user."""
+    return conninfo.make_conninfo(dsn, user=role)
+
+
+def run_cli(*args: str) -> Ran:
+    """Run the command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = cli.main(list(args))
+    return Ran(int(code), out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def trecho(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """Run the command in this process: trecho("search", "prazo", dsn=dsn) gives exit code, stdout, stderr."""
+    monkeypatch.delenv("TRECHO_DSN", raising=False)
+
+    def run(*args: str, dsn: str | None = None) -> Ran:
+        return run_cli(*args, *(("--dsn", dsn) if dsn else ()))
+
+    return run
+
+
+@pytest.fixture
+def trecho_process() -> Callable[..., Ran]:
+    """The same in a process of its own, with `env` added to the environment."""
+
+    def run(*args: str, dsn: str | None = None, cwd: Path | None = None, env: dict[str, str] | None = None) -> Ran:
+        environment = {k: v for k, v in os.environ.items() if k != "TRECHO_DSN"} | (env or {})
+        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "plpython")])
+        done = subprocess.run(
+            [sys.executable, "-m", "trecho", *args, *(("--dsn", dsn) if dsn else ())],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=cwd or ROOT,
+            env=environment,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    return run
