@@ -1,4 +1,4 @@
-"""Fixtures of all tests: a real server, a template database migrated once a run, a fresh clone for each test."""
+"""Fixtures of all tests: a real server, a template database migrated once a run, a clone for each test."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def pytest_report_header() -> str:
     with the_server().connect() as conn:
         row = conn.execute("SELECT current_setting('server_version') AS version").fetchone()
     info = conninfo.conninfo_to_dict(the_server().dsn)
-    return f"PostgreSQL {row and row['version']} at {info.get('host')}:{info.get('port')}, Python {sys.version.split()[0]}"
+    place = f"{info.get('host')}:{info.get('port')}"
+    return f"PostgreSQL {row and row['version']} at {place}, Python {sys.version.split()[0]}"
 
 
 @pytest.fixture(scope="session")
@@ -122,7 +123,7 @@ def template(server: Server, run_name: str) -> Iterator[str]:
 
 
 class Bin:
-    """Databases to drop. Each DROP DATABASE waits for a checkpoint, so they go many at a time: only the first one pays."""
+    """Databases to drop, many at a time: each DROP waits for a checkpoint, and only the first has much to write."""
 
     def __init__(self) -> None:
         self.janitors: list[DatabaseJanitor] = []
@@ -147,7 +148,7 @@ def waste_bin() -> Iterator[Bin]:
 
 @pytest.fixture
 def make_database(server: Server, run_name: str, waste_bin: Bin) -> Iterator[Callable[..., str]]:
-    """Function that makes a database (options of DatabaseJanitor) and gives its DSN; dropped some time after the test."""
+    """Function that makes a database (options of DatabaseJanitor) and gives its DSN; dropped later."""
     janitors: list[DatabaseJanitor] = []
 
     def make(**options: Any) -> str:
@@ -172,7 +173,7 @@ def shared_dsn(server: Server, run_name: str, template: str, waste_bin: Bin) -> 
 
 @pytest.fixture
 def shared_db(shared_dsn: str) -> Iterator[Connection]:
-    """A connection (superuser, rows by name) whose transaction is rolled back: faster than `db`, for tests without COMMIT."""
+    """A connection (superuser, rows by name) whose transaction is rolled back; faster."""
     with psycopg.Connection[DictRow].connect(shared_dsn, row_factory=dict_row) as conn:
         yield conn
         conn.rollback()

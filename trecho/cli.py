@@ -1,4 +1,4 @@
-"""The `trecho` command: arguments, exit codes, how errors are shown. Each subcommand is a module of its own."""
+"""The `trecho` command: arguments, exit codes, how errors are shown. Each subcommand is a module."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import NoReturn, Protocol, cast
 
 from trecho import __version__
 from trecho.console import note, print_error, print_json
-from trecho.errors import ExitCode, TrechoError, from_database
+from trecho.errors import ExitCode, TrechoError, UsageError, from_database
 
-# Name of a command -> module that has HELP, configure(parser) and run(args) -> exit code. Modules are imported
-# only when their command is used, so they may import what they like.
+# Name of a command -> module with HELP, configure(parser) and run(args) -> exit code; imported only when its
+# command is used, so it may import what it likes.
 COMMANDS: dict[str, str] = {
     "migrate": "trecho.migrate",
 }
@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
         sys.exit(ExitCode.USAGE)
 
 
-def _common(suppress: bool) -> argparse.ArgumentParser:
+def _common(suppress: bool) -> Parser:
     """Options that stand before or after the name of the command."""
     parser = Parser(add_help=False)
     default = argparse.SUPPRESS if suppress else None
@@ -83,23 +83,11 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command. Returns the exit code (see ExitCode; 130 when interrupted)."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    if argv == ["--version"]:
-        print(f"trecho {__version__}")
-        return ExitCode.DONE
+    debug, as_json = "--debug" in argv, "--json" in argv
     try:
-        args = build_parser(argv).parse_args(argv)
-    except SystemExit as stop:
+        return _run(argv)
+    except SystemExit as stop:  # argparse: help, version, usage
         return int(stop.code or 0)
-    except TrechoError as error:
-        print_error(error)
-        return error.exit_code
-    if args.command is None:
-        note("error: no command given")
-        note("hint: trecho --help lists the commands.")
-        return ExitCode.USAGE
-    module = cast(Command, importlib.import_module(COMMANDS[args.command]))
-    try:
-        return int(module.run(args))
     except KeyboardInterrupt:
         note("error: interrupted")
         return 130
@@ -108,15 +96,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.ERROR
     except Exception as error:
-        if args.debug:
+        if debug:
             import traceback
 
             traceback.print_exc()
         known = _known(error)
         print_error(known)
-        if args.json:
+        if as_json:
             print_json(known.as_json())
         return known.exit_code
+
+
+def _run(argv: Sequence[str]) -> int:
+    if list(argv) == ["--version"]:
+        print(f"trecho {__version__}")
+        return ExitCode.DONE
+    args = build_parser(argv).parse_args(argv)
+    if args.command is None:
+        raise UsageError("no command given", hint="trecho --help lists the commands.")
+    module = cast(Command, importlib.import_module(COMMANDS[args.command]))
+    return int(module.run(args))
 
 
 def _known(error: Exception) -> TrechoError:

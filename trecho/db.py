@@ -50,7 +50,8 @@ def find_dsn(given: str | None = None, start: Path | None = None) -> str:
     if not dsn:
         raise UsageError(
             "no database given",
-            hint="Pass --dsn postgresql://user@host:port/database, set TRECHO_DSN, or run make server in a checkout.",
+            hint="Pass --dsn postgresql://user@host:port/database, set TRECHO_DSN,"
+            " or run make server in a checkout.",
         )
     try:
         conninfo.conninfo_to_dict(dsn)
@@ -159,20 +160,20 @@ def explain(dsn: str, error: psycopg.OperationalError) -> ConnectionFailed:
 
 def _unreachable(host: str, port: str) -> str:
     """Why no connection can be opened at all; empty when one can."""
+    if not host or host.startswith("/"):
+        folders = [host] if host else ["/var/run/postgresql", "/tmp"]
+        sockets = [Path(folder) / f".s.PGSQL.{port}" for folder in folders]
+        missing = not any(path.exists() for path in sockets)
+        return f"no server listens there (no {' or '.join(map(str, sockets))})" if missing else ""
+    reason = ""
     try:
-        if not host or host.startswith("/"):
-            folders = [host] if host else ["/var/run/postgresql", "/tmp"]
-            sockets = [Path(folder) / f".s.PGSQL.{port}" for folder in folders]
-            if not any(path.exists() for path in sockets):
-                return f"no server listens there ({' or '.join(str(path) for path in sockets)} is missing)"
-            return ""
-        with socket.create_connection((host, int(port)), timeout=5):
-            return ""
+        socket.create_connection((host, int(port)), timeout=5).close()
     except socket.gaierror:
-        return f"host {host!r} is not known"
+        reason = f"host {host!r} is not known"
     except ConnectionRefusedError:
-        return "connection refused, no server listens there"
+        reason = "connection refused, no server listens there"
     except TimeoutError:
-        return "no answer within 5 seconds"
+        reason = "no answer within 5 seconds"
     except (OSError, ValueError) as error:
-        return str(error)
+        reason = str(error)
+    return reason

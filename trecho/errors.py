@@ -156,7 +156,7 @@ _HINTS: dict[str, str] = {
     "42P01": "Run trecho migrate: the schema of this database is older than this client.",
     "42883": "Run trecho migrate: the functions of this database are older than this client.",
     "42501": "Grant trecho_reader, trecho_writer or trecho_operator to this role; docs/roles.md says which.",
-    "25006": "This server is read-only (a standby, or default_transaction_read_only): connect to the primary.",
+    "25006": "This server or session is read-only: connect to the primary.",
     "57P01": "The server ended the connection: run the command again.",
 }
 

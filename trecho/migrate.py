@@ -8,7 +8,7 @@ from typing import Any
 
 from trecho import db, resources
 from trecho.console import note, print_json
-from trecho.errors import ExitCode, Refused, TrechoError
+from trecho.errors import ExitCode, Refused, TrechoError, UsageError
 from trecho.runner import (
     SETTINGS,
     OperatorScript,
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunking",
         choices=["server", "client"],
-        help="where documents are cut: server needs plpython3u there; remembered by the database (default: server)",
+        help="where documents are cut: server (default) needs plpython3u there; the database remembers it",
     )
     parser.add_argument(
         "--script", metavar="FILE", type=Path, help="write the script for the DBA there, not to stdout"
@@ -56,9 +56,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit codes: 0 done, 3 operator first, 4 refused, 6 pending (status only)."""
     if args.what and (args.plan or args.sql):
-        raise TrechoError("status goes with neither --plan nor --sql", exit_code=ExitCode.USAGE)
+        raise UsageError("status goes with neither --plan nor --sql")
     if args.attempts < 1 or args.lock_timeout < 0 or args.wait < 0:
-        raise TrechoError("--attempts must be 1 or more, and times zero or more", exit_code=ExitCode.USAGE)
+        raise UsageError("--attempts must be 1 or more, and times zero or more")
     release = resources.current()
     options = Options(
         chunking=args.chunking,
@@ -209,7 +209,8 @@ def _status(plan: Plan, release: resources.Release, args: argparse.Namespace) ->
     for row in sorted(plan.applied.values(), key=lambda row: (row.kind != "privileged", row.name)):
         took = "" if row.duration_ms is None else f", {row.duration_ms} ms"
         print(
-            f"applied   {row.name}  ({row.applied_at:%Y-%m-%d %H:%M} by {row.applied_by}, release {row.release}{took})"
+            f"applied   {row.name}  ({row.applied_at:%Y-%m-%d %H:%M} by {row.applied_by},"
+            f" release {row.release}{took})"
         )
     for step in plan.steps:
         print(f"pending   {step.name}{_remarks(step.markers)}")

@@ -1,4 +1,4 @@
-"""The layer that needs a superuser: what of it the database has, what is missing, and the script that makes it."""
+"""The layer that needs a superuser: what the database has of it, what is missing, the script for it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ CLIENT_ADVICE = "or keep the chunkers out of the server: trecho migrate --chunki
 class Need:
     """Something that is missing.
 
-    code: stable name for programs. operator: only somebody with more rights (or access to the machine) can do it.
-    file: the file of the privileged layer that makes it; empty when no SQL can.
+    code: stable name for programs. operator: only somebody with more rights, or with access to the machine,
+    can do it. file: the file of the privileged layer that makes it; empty when no SQL can.
     """
 
     code: str
@@ -137,15 +137,16 @@ SELECT g.rolname AS granted, m.rolname AS member
  WHERE g.rolname = ANY (%s)
 """
 
-# The bodies of two one-line functions are read from the catalog: no right to call them is needed, and no code runs.
+# Two one-line functions are read from the catalog: no right to call them is needed, and no code runs.
 _CHUNKERS = """
-SELECT p.proname AS name, p.prosrc AS body, p.oid::pg_catalog.regprocedure::text AS signature, r.rolsuper AS superuser,
-       l.lanname AS language
+SELECT p.proname AS name, p.prosrc AS body, p.oid::pg_catalog.regprocedure::text AS signature,
+       r.rolsuper AS superuser, l.lanname AS language
   FROM pg_catalog.pg_proc AS p
   JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
   JOIN pg_catalog.pg_roles AS r ON r.oid = p.proowner
   JOIN pg_catalog.pg_language AS l ON l.oid = p.prolang
- WHERE n.nspname = 'trecho' AND (l.lanname = 'plpython3u' OR p.proname IN ('chunker_stamp', 'chunker_version'))
+ WHERE n.nspname = 'trecho'
+   AND (l.lanname = 'plpython3u' OR p.proname IN ('chunker_stamp', 'chunker_version'))
 """
 
 
@@ -189,7 +190,8 @@ def read_facts(conn: psycopg.Connection[Any]) -> Facts:
         ]
         if row["schema_owner"]:
             granted = cur.execute(
-                "SELECT pg_catalog.bool_and(pg_catalog.has_schema_privilege(r.name, 'trecho', 'USAGE')) AS granted"
+                "SELECT pg_catalog.bool_and("
+                "         pg_catalog.has_schema_privilege(r.name, 'trecho', 'USAGE')) AS granted"
                 "  FROM pg_catalog.unnest(%s::text[]) AS r (name)",
                 (list(ROLES),),
             ).fetchone()
@@ -222,7 +224,7 @@ def read_facts(conn: psycopg.Connection[Any]) -> Facts:
 
 
 def _chunking(cur: psycopg.Cursor[dict[str, Any]]) -> str | None:
-    """How this database was set up to chunk, None before the first migration or for a role that may not read it."""
+    """How this database was set up to chunk; None where that is not known or not readable."""
     found = cur.execute(
         "SELECT coalesce(pg_catalog.has_table_privilege("
         "  pg_catalog.to_regclass('trecho.installation')::oid, 'SELECT'), false) AS readable"
@@ -293,7 +295,8 @@ def _extension_need(facts: Facts, name: str, conn: psycopg.Connection[Any] | Non
         return Need(
             f"{name}_not_available",
             f"extension {name} is not installed on {facts.place}",
-            f"Install it on the machine of the server (Debian: apt-get install {package}; nothing needs a restart){advice}.",
+            f"Install it on the machine of the server (Debian: apt-get install {package};"
+            f" no restart is needed){advice}.",
             operator=True,
             file=file,
             sql=create,
@@ -376,7 +379,7 @@ def _role_needs(facts: Facts) -> list[Need]:
         if not facts.owns:
             add(
                 "not_owner",
-                f"role {facts.role!r} is not a member of trecho_owner, which owns everything that is migrated",
+                f"role {facts.role!r} is not a member of trecho_owner, which owns what is migrated",
                 False,
                 f"GRANT trecho_owner TO {quote_name(facts.role)};",
             )
@@ -396,8 +399,10 @@ def _role_needs(facts: Facts) -> list[Need]:
         needs.append(
             Need(
                 "schema_foreign",
-                f"schema trecho in database {facts.database!r} belongs to {facts.schema_owner}, not to trecho_owner",
-                "If nothing else uses it: ALTER SCHEMA trecho OWNER TO trecho_owner; else use another database.",
+                f"schema trecho in database {facts.database!r} belongs to {facts.schema_owner},"
+                " not to trecho_owner",
+                "If nothing else uses it: ALTER SCHEMA trecho OWNER TO trecho_owner;"
+                " else use another database.",
                 operator=True,
                 sql="ALTER SCHEMA trecho OWNER TO trecho_owner;",
             )
@@ -419,7 +424,8 @@ def _chunker_needs(facts: Facts, release: Release) -> list[Need]:
         return [
             Need(
                 "foreign_functions",
-                f"PL/Python functions of schema trecho belong to a role without superuser: {', '.join(facts.foreign_functions)}",
+                "PL/Python functions of schema trecho belong to a role without superuser:"
+                f" {', '.join(facts.foreign_functions)}",
                 "Have a superuser look at them and drop them.",
                 operator=True,
                 sql=" ".join(f"DROP FUNCTION {name};" for name in facts.foreign_functions),
@@ -457,7 +463,7 @@ def _chunker_needs(facts: Facts, release: Release) -> list[Need]:
 
 
 def privileged_sources(release: Release, facts: Facts, chunking: str) -> list[tuple[str, str]]:
-    """(name, resolved text) of the files of this layer, in order; without the chunkers for client chunking."""
+    """(name, resolved text) of the files of this layer, in order; client chunking leaves the chunkers out."""
     return [
         (source.name, resolve(source.text, facts.schemas, source.name))
         for source in release.privileged

@@ -143,8 +143,8 @@ def python_literal(sources: dict[str, str]) -> str:
     """
     lines = ["{"]
     for name, text in sources.items():
-        lines.append(f"{ascii(name)}: ''.join((")
-        lines += [f"{ascii(line)}," for line in text.splitlines(keepends=True)]
+        lines.append(f"{name!a}: ''.join((")
+        lines += [f"{line!a}," for line in text.splitlines(keepends=True)]
         lines.append(")),")
     lines.append("}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Apply what this release ships: privileged layer, migrations, then functions; in one transaction, under one lock."""
+"""Apply what this release ships: privileged layer, migrations, functions; one transaction under one lock."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -20,42 +21,15 @@ from trecho.statements import Markers, Statement, parse, quote_name, quote_text,
 Connection = psycopg.Connection[Any]
 Report = Callable[[str], None]
 
-# First eight bytes of SHA-256 of 'trecho migrate', as bigint. Never changes: two releases must exclude each other.
+# First eight bytes of SHA-256 of 'trecho migrate', as bigint. Never changes: releases exclude each other.
 LOCK_KEY = -1111495483864100428
 
-RUNNER_TABLES = """
-CREATE TABLE IF NOT EXISTS trecho.schema_migrations (
-    name        text PRIMARY KEY,
-    kind        text NOT NULL CHECK (kind IN ('privileged', 'migration', 'sql')),
-    checksum    text NOT NULL,
-    release     text NOT NULL,
-    applied_at  timestamptz NOT NULL DEFAULT now(),
-    applied_by  name NOT NULL DEFAULT session_user,
-    duration_ms integer
-);
-COMMENT ON TABLE trecho.schema_migrations IS 'What trecho migrate has run here: migrations once each, the other files again whenever their checksum changes.';
-COMMENT ON COLUMN trecho.schema_migrations.name IS 'File, with its folder.';
-COMMENT ON COLUMN trecho.schema_migrations.kind IS 'privileged: needs a superuser; migration: runs once; sql: functions, views and grants.';
-COMMENT ON COLUMN trecho.schema_migrations.checksum IS 'SHA-256 of the file as shipped (migration) or with the schemas of extensions filled in (the others), in hexadecimal.';
-COMMENT ON COLUMN trecho.schema_migrations.release IS 'Version of trecho that ran it.';
-COMMENT ON COLUMN trecho.schema_migrations.applied_at IS 'When, as the time of its transaction.';
-COMMENT ON COLUMN trecho.schema_migrations.applied_by IS 'Role that was logged in.';
-COMMENT ON COLUMN trecho.schema_migrations.duration_ms IS 'How long it took, in milliseconds; NULL when a printed script ran it.';
-CREATE TABLE IF NOT EXISTS trecho.installation (
-    singleton    boolean PRIMARY KEY DEFAULT true CHECK (singleton),
-    chunking     text NOT NULL CHECK (chunking IN ('server', 'client')),
-    installed_at timestamptz NOT NULL DEFAULT now(),
-    installed_by name NOT NULL DEFAULT session_user
-);
-COMMENT ON TABLE trecho.installation IS 'One row: choices made when this database was set up.';
-COMMENT ON COLUMN trecho.installation.singleton IS 'Always true.';
-COMMENT ON COLUMN trecho.installation.chunking IS 'server: documents are cut by PL/Python in this server; client: by the client, because the server has no plpython3u.';
-COMMENT ON COLUMN trecho.installation.installed_at IS 'When trecho migrate first ran here.';
-COMMENT ON COLUMN trecho.installation.installed_by IS 'Role that was logged in.';
-"""
+# The runner's own tables, made before the first migration.
+RUNNER_TABLES = Path(__file__).with_name("runner_tables.sql").read_text(encoding="utf-8")
 
 RECORD = """
-INSERT INTO trecho.schema_migrations AS m (name, kind, checksum, release, duration_ms) VALUES ({}, {}, {}, {}, {})
+INSERT INTO trecho.schema_migrations AS m (name, kind, checksum, release, duration_ms)
+VALUES ({}, {}, {}, {}, {})
 ON CONFLICT ON CONSTRAINT schema_migrations_pkey DO UPDATE
    SET checksum = EXCLUDED.checksum, release = EXCLUDED.release, applied_at = EXCLUDED.applied_at,
        applied_by = EXCLUDED.applied_by, duration_ms = EXCLUDED.duration_ms
@@ -66,7 +40,7 @@ INSERT INTO trecho.installation (chunking) VALUES ({})
 ON CONFLICT ON CONSTRAINT installation_pkey DO UPDATE SET chunking = EXCLUDED.chunking
 """
 
-# Version 1 needs partitions, which the functions make; a release that ships no such function has nothing to make.
+# Version 1 needs partitions, which a function makes.
 FIRST_VERSION = """
 DO $do$ BEGIN
     IF pg_catalog.to_regprocedure('trecho._ensure_version()') IS NOT NULL THEN
@@ -153,6 +127,16 @@ class Result:
     applied: list[tuple[str, str, int]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class _Job:
+    """What a run carries along."""
+
+    release: Release
+    options: Options
+    report: Report
+    result: Result
+
+
 class StatementFailed(TrechoError):
     """A statement of a migration failed."""
 
@@ -164,8 +148,9 @@ class StatementFailed(TrechoError):
             evidence.append(diag.message_detail)
         if diag.context:
             evidence.append(f"context: {diag.context}")
+        reason = diag.message_primary or str(error).strip()
         super().__init__(
-            f"{statement.file}:{line}: {diag.message_primary or str(error).strip()} (SQLSTATE {error.sqlstate})",
+            f"{statement.file}:{line}: {reason} (SQLSTATE {error.sqlstate})",
             detail="\n".join(evidence),
             hint=f"{diag.message_hint} {changed}" if diag.message_hint else changed,
         )
@@ -191,7 +176,7 @@ class OperatorScript(OperatorNeeded):
         return {**super().as_json(), "needs": [n.as_json() for n in self.needs], "script": self.script}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------------
 # Planning
 
 
@@ -217,7 +202,8 @@ def make_plan(conn: Connection, release: Release, options: Options, *, probe: bo
             plan.needs.append(
                 Need(
                     "migration_needs_operator",
-                    f"{step.name} needs an operator, and {facts.role!r} is not a superuser: {step.markers.why}",
+                    f"{step.name} needs an operator, and {facts.role!r} is not a superuser:"
+                    f" {step.markers.why}",
                     "Have a superuser run trecho migrate, or the script of trecho migrate --sql.",
                     operator=True,
                 )
@@ -239,7 +225,8 @@ def _read_state(conn: Connection, facts: Facts) -> dict[str, Applied]:
         if _scalar(conn, "SELECT pg_catalog.to_regclass('trecho.schema_migrations') IS NULL"):
             return {}
         rows = conn.execute(
-            "SELECT name, kind, checksum, release, applied_at, applied_by, duration_ms FROM trecho.schema_migrations"
+            "SELECT name, kind, checksum, release, applied_at, applied_by, duration_ms"
+            "  FROM trecho.schema_migrations"
         ).fetchall()
         facts.chunking = _scalar(conn, "SELECT chunking FROM trecho.installation")
     return {row["name"]: Applied(**row) for row in rows}
@@ -306,7 +293,7 @@ def _check_lone_statement(name: str, markers: Markers, statements: list[Statemen
         )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------------
 # Applying
 
 
@@ -327,18 +314,19 @@ def migrate(conn: Connection, release: Release, options: Options, report: Report
         IsolationLevel.READ_COMMITTED
     )  # the pending list must be seen after the lock is held
     conn.read_only = False
-    result = Result(chunking="server")
+    job = _Job(release, options, report, Result(chunking="server"))
     for attempt in range(1, options.attempts + 1):
         try:
-            while _run_segment(conn, release, options, report, result):
+            while _run_segment(conn, job):
                 pass
-            return result
+            return job.result
         except (StatementFailed, psycopg.Error) as error:
             if not _transient(error) or attempt == options.attempts:
                 raise
             pause = 0.2 * 2**attempt
             report(
-                f"a lock was not to be had ({error}); trying again in {pause:.1f} s ({attempt}/{options.attempts})"
+                f"a lock was not to be had ({error}); trying again in {pause:.1f} s"
+                f" ({attempt} of {options.attempts})"
             )
             time.sleep(pause)
     raise AssertionError("unreachable")
@@ -387,20 +375,24 @@ def _holder(conn: Connection) -> str:
         "  FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid"
         " WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1"
         "   AND l.classid = %s AND l.objid = %s AND l.database ="
-        "       (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database())",
+        "       (SELECT d.oid FROM pg_catalog.pg_database AS d"
+        "         WHERE d.datname = pg_catalog.current_database())",
         ((LOCK_KEY >> 32) & 0xFFFFFFFF, LOCK_KEY & 0xFFFFFFFF),
     ).fetchone()
     if row is None:
         return "it has just ended"
-    return f"pid {row['pid']}, role {row['usename']}, {row['application_name']} from {row['client_addr'] or 'local'}"
+    client = row["client_addr"] or "this machine"
+    return f"pid {row['pid']}, role {row['usename']}, {row['application_name']} from {client}"
 
 
-def _run_segment(
-    conn: Connection, release: Release, options: Options, report: Report, result: Result
-) -> bool:
-    """Run what is pending up to a statement that cannot run in a transaction. Returns whether more may be pending."""
+def _run_segment(conn: Connection, job: _Job) -> bool:
+    """Run what is pending up to a statement that cannot run in a transaction.
+
+    Returns: whether more may be pending.
+    """
+    release, options, result = job.release, job.options, job.result
     lone: Step | None = None
-    with _locked(conn, options, report):
+    with _locked(conn, options, job.report):
         conn.execute(f"SET LOCAL lock_timeout = {options.lock_timeout_ms}")
         _refuse_extension(conn)
         plan = make_plan(conn, release, options, probe=True)
@@ -437,11 +429,11 @@ def _run_segment(
         _forget_sql(conn, release)
     for step, duration_ms in done:
         result.applied.append((step.name, step.kind, duration_ms))
-        report(f"applied {step.name} ({duration_ms} ms)")
+        job.report(f"applied {step.name} ({duration_ms} ms)")
     if lone is None:
         return False
     try:
-        _run_lone(conn, lone, release, options, report, result)
+        _run_lone(conn, lone, job)
     finally:
         if not conn.closed:
             conn.execute(f"SELECT pg_catalog.pg_advisory_unlock({LOCK_KEY})")
@@ -467,7 +459,8 @@ def check(plan: Plan, release: Release) -> None:
     ahead = plan.facts.chunker_version
     if plan.chunking == "server" and ahead is not None and ahead > release.chunker_version:
         raise ClientTooOld(
-            f"this database has chunkers of version {ahead}, and this client ships version {release.chunker_version}",
+            f"this database has chunkers of version {ahead}, and this client ships version"
+            f" {release.chunker_version}",
             hint="Upgrade this client; an older release must not put its chunkers back.",
         )
     if plan.operator_needs:
@@ -496,7 +489,8 @@ def _refuse_extension(conn: Connection) -> None:
     if version is not None:
         raise Refused(
             f"this database was set up with CREATE EXTENSION trecho (version {version})",
-            hint="Upgrade it with ALTER EXTENSION trecho UPDATE; trecho migrate is for databases without the extension.",
+            hint="Upgrade it with ALTER EXTENSION trecho UPDATE;"
+            " trecho migrate is for databases without the extension.",
         )
 
 
@@ -526,14 +520,12 @@ def _forget_sql(conn: Connection, release: Release) -> None:
     conn.execute("DELETE FROM trecho.schema_migrations WHERE kind = 'sql' AND name <> ALL (%s)", (names,))
 
 
-def _run_lone(
-    conn: Connection, step: Step, release: Release, options: Options, report: Report, result: Result
-) -> None:
+def _run_lone(conn: Connection, step: Step, job: _Job) -> None:
     """Run a statement that cannot run in a transaction, verify it, record it."""
     statement = step.statements[0]
     assert step.markers is not None
     settings = [setting.replace("SET LOCAL ", "SET ") for setting in SETTINGS]
-    settings += [f"SET lock_timeout = {options.lock_timeout_ms}"]
+    settings += [f"SET lock_timeout = {job.options.lock_timeout_ms}"]
     if not step.markers.needs_operator:
         settings.append("SET ROLE trecho_owner")
     started = time.perf_counter()
@@ -564,9 +556,9 @@ def _run_lone(
     duration_ms = round((time.perf_counter() - started) * 1000)
     with conn.transaction():
         conn.execute("SET LOCAL ROLE trecho_owner")
-        _record(conn, step, release, duration_ms)
-    result.applied.append((step.name, step.kind, duration_ms))
-    report(f"applied {step.name} ({duration_ms} ms, outside a transaction)")
+        _record(conn, step, job.release, duration_ms)
+    job.result.applied.append((step.name, step.kind, duration_ms))
+    job.report(f"applied {step.name} ({duration_ms} ms, outside a transaction)")
 
 
 # No row where the index does not exist.
@@ -583,7 +575,7 @@ def _index_name(statement: Statement) -> str | None:
     return ".".join(quote_name(part) for part in (schema, node.idxname) if part)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------------
 # Scripts
 
 
@@ -592,7 +584,8 @@ def script(plan: Plan, release: Release) -> str:
     facts = plan.facts
     role = quote_name(facts.role)
     lines = [
-        f"-- trecho {release.version}: {len(plan.steps)} files for database {facts.database} on server {facts.server}.",
+        f"-- trecho {release.version}: {len(plan.steps)} files for database {facts.database}"
+        f" on server {facts.server}.",
         f"--   psql -v ON_ERROR_STOP=1 -d {facts.database} -f THIS_FILE",
         "-- sql/privileged/ needs a superuser; the rest runs as trecho_owner.",
     ]
@@ -606,7 +599,8 @@ def script(plan: Plan, release: Release) -> str:
     lines += [
         "SET LOCAL ROLE trecho_owner;",
         RUNNER_TABLES.strip(),
-        f"SELECT '[1]'::{quote_name(facts.schemas['vector'])}.vector;  -- loads pgvector, which SET hnsw.* needs",
+        "-- Loads pgvector, without which SET hnsw.* on a function is refused.",
+        f"SELECT '[1]'::{quote_name(facts.schemas['vector'])}.vector;",
         REMEMBER_CHUNKING.strip().format(quote_text(plan.chunking)) + ";",
     ]
     for step in plan.steps:
@@ -635,7 +629,8 @@ def _opening(plan: Plan) -> list[str]:
         "DECLARE v_ran text := '';",
         "BEGIN",
         "    IF pg_catalog.to_regclass('trecho.schema_migrations') IS NOT NULL THEN",
-        "        SELECT coalesce(pg_catalog.string_agg(m.name || ':' || m.checksum, ',' ORDER BY m.name COLLATE \"C\"), '')",
+        "        SELECT coalesce(pg_catalog.string_agg(m.name || ':' || m.checksum, ','",
+        "                                              ORDER BY m.name COLLATE pg_catalog.\"C\"), '')",
         "          INTO v_ran FROM trecho.schema_migrations AS m WHERE m.kind = 'migration';",
         "    END IF;",
         f"    IF v_ran <> {quote_text(','.join(ran))} THEN",

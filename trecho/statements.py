@@ -62,7 +62,7 @@ class ParseFailed(TrechoError):
 
 
 def resolve(text: str, schemas: Mapping[str, str], file: str) -> str:
-    """Replace the tokens by quoted schema names. Raises: Refused for a token that names no known extension."""
+    """Replace the tokens by quoted schema names. Raises: Refused for a token of no known extension."""
 
     def schema_of(match: re.Match[str]) -> str:
         name = match.group(1)
@@ -106,8 +106,9 @@ def parse(text: str, file: str) -> list[Statement]:
         ) from error
     statements = []
     for item in raw:
-        end = item.stmt_location + item.stmt_len if item.stmt_len else len(text)
-        start = _skip_blanks(text, item.stmt_location, end)
+        start = item.stmt_location or 0
+        end = start + item.stmt_len if item.stmt_len else len(text)
+        start = _skip_blanks(text, start, end)
         statements.append(
             Statement(file, text.count("\n", 0, start) + 1, text[start:end].rstrip(), item.stmt)
         )

@@ -101,10 +101,13 @@ class Service:
             raise
         except Exception as error:
             import traceback
+            frames = error.__traceback__
+            while frames.tb_next and frames.tb_frame.f_code.co_filename == "<string>":  # this body, which has no file
+                frames = frames.tb_next
             plpy.error(
                 "chunkers failed: %s: %s" % (type(error).__name__, error),
                 sqlstate="XX000",
-                detail="".join(traceback.format_exception(error)),
+                detail="".join(traceback.format_exception(type(error), error, frames)),
                 hint="This is a defect of trecho: report it with the detail above.",
             )
 
