@@ -25,7 +25,7 @@ CREATE TABLE trecho.chunks (
     quarantined     boolean NOT NULL DEFAULT false,
     created_at      timestamptz NOT NULL DEFAULT now(),
     embedding       @extschema:vector@.vector(768),
-    search_vector   tsvector GENERATED ALWAYS AS (trecho.search_vector_1(context, content, scope = 'code')) STORED,
+    search_vector   tsvector GENERATED ALWAYS AS (trecho.search_vector_1(context, content)) STORED,
     CONSTRAINT chunks_source_check CHECK (
         CASE WHEN scope = 'session' THEN session_id IS NOT NULL AND source_path IS NULL
              ELSE source_path IS NOT NULL AND session_id IS NULL END),
