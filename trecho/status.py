@@ -1,0 +1,105 @@
+"""`trecho status`: what state the index of a project is in, for a person, for a program, for a monitor."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from trecho.config import find_config, load_config
+from trecho.console import print_json
+from trecho.db import connection, find_dsn
+from trecho.errors import ExitCode
+
+HELP = "what the index holds and what state it is in; --check for monitors"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--project", metavar="NAME", help="project (default: of trecho.toml here or above, else default)"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="exit 5 when not usable, 6 when not current, 7 when texts failed"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    project = args.project or default_project()
+    with connection(find_dsn(args.dsn), application_name="trecho status", autocommit=True) as conn:
+        health = conn.execute("SELECT * FROM trecho.index_health(%s)", (project,)).fetchone() or {}
+        contents = conn.execute("SELECT * FROM trecho.index_contents(%s)", (project,)).fetchall()
+        passes = conn.execute("SELECT * FROM trecho.list_passes(%s, 5)", (project,)).fetchall()
+    if args.json:
+        print_json({"project": project, "health": health, "contents": contents, "passes": passes})
+    else:
+        print("\n".join(_page(project, health, contents, passes)))
+    return _check(health) if args.check else ExitCode.DONE
+
+
+def default_project() -> str:
+    """Project of the trecho.toml here or above; 'default' without one."""
+    path = find_config()
+    return load_config(path).project if path else "default"
+
+
+def _check(health: dict[str, Any]) -> ExitCode:
+    if not health["usable"]:
+        return ExitCode.NOT_USABLE
+    if health["failed_embeddings"]:
+        return ExitCode.SOME_FAILED
+    return ExitCode.DONE if health["current"] else ExitCode.NOT_CURRENT
+
+
+def _page(
+    project: str, health: dict[str, Any], contents: list[dict[str, Any]], passes: list[dict[str, Any]]
+) -> list[str]:
+    lines = [
+        f"project    {project}",
+        f"usable     {'yes' if health['usable'] else 'no: no pass has completed and no document was put'}",
+        f"current    {'yes' if health['current'] else 'no: ' + '; '.join(_why_not_current(health))}",
+        f"version    {health['active_version']} ({health['active_label']})",
+        f"documents  {health['documents']}, of which {health['application_documents']} put by applications (back those up)",
+        f"chunks     {health['chunks']}: {health['pending_embeddings']} wait for a vector, "
+        f"{health['failed_embeddings']} failed, {health['quarantined']} quarantined",
+    ]
+    if health["running_pid"]:
+        lines.append(
+            f"running    pass {health['running_pass'] or '?'} since {health['running_since'] or '?'}, "
+            f"pid {health['running_pid']}"
+        )
+    if contents:
+        lines.append("")
+        lines.append(
+            f"{'branch':<16} {'scope':<8} {'documents':>9} {'chunks':>9}  {'newest change':<19}  source set"
+        )
+        lines.extend(
+            f"{row['branch']:<16} {row['scope']:<8} {row['documents']:>9} {row['chunks']:>9}  "
+            f"{row['newest']:%Y-%m-%d %H:%M:%S}  {row['source_set'] or '(applications)'}"
+            for row in contents
+        )
+    if passes:
+        lines.append("")
+        lines.append(
+            f"{'pass':>6}  {'started':<19}  {'outcome':<10} {'written':>7} {'removed':>7} {'failed':>6}  source set"
+        )
+        lines.extend(
+            f"{row['pass_id']:>6}  {row['started_at']:%Y-%m-%d %H:%M:%S}  {row['outcome']:<10} "
+            f"{row['documents_written']:>7} {row['documents_removed']:>7} {row['documents_failed']:>6}  "
+            f"{row['source_set']}{': ' + row['error'] if row['error'] else ''}"
+            for row in passes
+        )
+    return lines
+
+
+def _why_not_current(health: dict[str, Any]) -> list[str]:
+    reasons = []
+    if not health["usable"]:
+        reasons.append("not usable")
+    if health["active_label"] != health["configured_version"]:
+        reasons.append(f"the configured recipe is {health['configured_version']}")
+    if health["pending_embeddings"]:
+        reasons.append(f"{health['pending_embeddings']} texts wait for a vector (trecho embed)")
+    if health["failed_embeddings"]:
+        reasons.append(f"{health['failed_embeddings']} texts failed (trecho embed --retry-failed)")
+    if health["running_pass"]:
+        reasons.append("a pass runs")
+    return reasons or ["a branch was last completed in another version"]

@@ -1,0 +1,220 @@
+"""`trecho sync`: make the index equal to folders or to a git repository."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from trecho.config import SCOPES, Config, Source, find_config, folder_source, load_config
+from trecho.console import note, print_json
+from trecho.db import Connection, connection, find_dsn
+from trecho.errors import ExitCode, Refused, UsageError
+from trecho.progress import TerminalProgress
+from trecho.reconcile import Embedder, Options, Outcome, Target, run_pass
+from trecho.sources import read_folder
+
+HELP = "make the index equal to folders (trecho.toml, or one FOLDER with --scope)"
+_CODE_HINT = (
+    "An index of code is only true while git keeps it so: commit it and use trecho sync --git. "
+    "A plain folder of code can be indexed with --scope docs if you accept that it goes stale."
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        metavar="FOLDER",
+        help="one folder instead of the sources of trecho.toml",
+    )
+    parser.add_argument("--scope", choices=SCOPES, default=None, help="what FOLDER holds (default: docs)")
+    parser.add_argument(
+        "--set",
+        dest="set_name",
+        metavar="NAME",
+        help="name of the source set of FOLDER (default: its full path)",
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="configuration (default: trecho.toml here or above)"
+    )
+    parser.add_argument(
+        "--project", metavar="NAME", help="project (default: the configuration's, else default)"
+    )
+    parser.add_argument("--branch", metavar="NAME", help="branch (default: the configuration's, else main)")
+    parser.add_argument(
+        "--no-embed",
+        action="store_true",
+        help="publish without vectors: found by words at once, vectors follow from trecho embed",
+    )
+    parser.add_argument(
+        "--chunking",
+        choices=("server", "client"),
+        default=None,
+        help="where to chunk (default: as trecho migrate recorded)",
+    )
+    parser.add_argument(
+        "--allow-mass-delete", action="store_true", help="let a pass remove all, or most, of its set"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=0,
+        metavar="N",
+        help="connections that chunk at once (default: one per core, 4 at most)",
+    )
+    parser.add_argument("--verbose", action="store_true", help="name every file that was left out")
+
+
+def run(args: argparse.Namespace) -> int:
+    config, sources = _sources(args)
+    project = args.project or config.project
+    branch = args.branch or config.branch
+    dsn = find_dsn(args.dsn)
+    with connection(dsn, application_name="trecho sync", autocommit=True) as conn:
+        limit, client_chunking = _prepare(conn, config, args.chunking)
+    options = Options(
+        embed=None if args.no_embed else _embedder(dsn),
+        client_chunking=client_chunking,
+        allow_mass_delete=args.allow_mass_delete,
+        jobs=args.jobs,
+    )
+    outcomes = []
+    for source in sources:
+        progress = TerminalProgress(source.set_name)
+        try:
+            outcome = run_pass(
+                dsn,
+                Target(project, branch, source.set_name, source.scope),
+                read_folder(source, limit),
+                options,
+                progress,
+            )
+        finally:
+            progress.close()
+        outcomes.append(outcome)
+        _report(outcome, args.verbose)
+    if args.json:
+        print_json([_as_json(outcome) for outcome in outcomes])
+    return _exit_code(outcomes)
+
+
+def _sources(args: argparse.Namespace) -> tuple[Config, tuple[Source, ...]]:
+    """What to read: the folder given, else the sources of the configuration."""
+    if args.folder is not None:
+        if args.config is not None:
+            raise UsageError("give a folder or --config, not both")
+        if args.scope == "code":
+            raise Refused("a plain folder cannot be a source of scope code", hint=_CODE_HINT)
+        if not args.folder.is_dir():
+            raise UsageError(
+                f"{args.folder} is not a folder", hint="Give a folder that exists; nothing was changed."
+            )
+        return Config(args.folder), (folder_source(args.folder, args.scope or "docs", args.set_name),)
+    if args.scope or args.set_name:
+        raise UsageError(
+            "--scope and --set go with a FOLDER", hint="Write them into trecho.toml, or give the folder."
+        )
+    path = args.config or find_config()
+    if path is None:
+        raise UsageError(
+            "no trecho.toml here or above, and no folder given",
+            hint="trecho sync FOLDER --scope docs indexes one folder.",
+        )
+    config = load_config(path)
+    if not config.sources:
+        raise UsageError(f"{path} has no [[source]]", hint="docs/configuration.md shows a whole file.")
+    for source in config.sources:
+        if source.scope == "code":
+            raise Refused(
+                f"{path}: source set {source.set_name!r} is a plain folder of scope code", hint=_CODE_HINT
+            )
+        if not source.root.is_dir():
+            raise UsageError(
+                f"{path}: source set {source.set_name!r}: {source.root} is not a folder",
+                hint="Correct its path; nothing was changed.",
+            )
+    return config, config.sources
+
+
+def _prepare(conn: Connection, config: Config, chunking: str | None) -> tuple[int, bool]:
+    """Store the recipe that the configuration wants. Returns the most bytes of a document, whether the client chunks."""
+    row = conn.execute("SELECT trecho.configure(%s) AS recipe", (Jsonb(config.recipe),)).fetchone()
+    settings: dict[str, Any] = row["recipe"]["chunk_settings"] if row else {}
+    if chunking is None:
+        found = conn.execute(
+            "SELECT to_regprocedure('trecho.chunk(text, text, jsonb, text)') IS NULL AS absent"
+        ).fetchone()
+        recorded = bool(found and found["absent"])
+        if recorded:
+            note("note: this database was migrated for client chunking; chunking here")
+        return int(settings["max_document_bytes"]), recorded
+    return int(settings["max_document_bytes"]), chunking == "client"
+
+
+def _embedder(dsn: str) -> Embedder:
+    def embed(conn: Connection, tell: Callable[[int, int], None]) -> tuple[int, int]:
+        pending = conn.execute(
+            "SELECT coalesce(sum(pending), 0) AS n FROM trecho.pending_embeddings()"
+        ).fetchone()
+        if not pending or not pending["n"]:
+            return 0, 0
+        # Loading the model takes longer than a pass that needs no vector.
+        from trecho.embed import embed_pending
+
+        report = embed_pending(dsn, on_progress=tell)
+        return report.texts, report.provider_calls
+
+    return embed
+
+
+def _report(outcome: Outcome, verbose: bool) -> None:
+    name = f"{outcome.source_set} ({outcome.project}/{outcome.branch})"
+    if outcome.state == "skipped":
+        holder = outcome.holder or {}
+        note(
+            f"{name}: skipped, another pass runs: pid {holder.get('backend_pid', '?')}, "
+            f"role {holder.get('role_name') or '?'}, since {holder.get('started_at') or '?'}; "
+            "the index goes on serving what it has"
+        )
+        return
+    counts = outcome.counts
+    if outcome.state == "waiting":
+        note(
+            f"{name}: not published, the embedding provider did not give every vector; "
+            "what it gave is kept for the next sync"
+        )
+        return
+    note(
+        f"{name}: {counts['documents_written']} written, {counts['documents_removed']} removed, "
+        f"{outcome.unchanged} unchanged; "
+        f"{counts['chunks_computed']} chunks cut, {counts['chunks_written']} new; {outcome.embedded} texts embedded"
+    )
+    if counts["documents_superseded"]:
+        note(f"  {counts['documents_superseded']} left as an application wrote them meanwhile")
+    for reason, count in sorted(outcome.skipped.items()):
+        note(f"  left out: {count} {reason}")
+    if verbose:
+        for path, reason in outcome.skipped_files:
+            note(f"    {path}: {reason}")
+    for line in outcome.failed:
+        note(f"  failed: {line}")
+
+
+def _as_json(outcome: Outcome) -> dict[str, Any]:
+    return {
+        **asdict(outcome),
+        "skipped": dict(outcome.skipped),
+        "skipped_files": [{"path": path, "reason": reason} for path, reason in outcome.skipped_files],
+    }
+
+
+def _exit_code(outcomes: list[Outcome]) -> int:
+    if any(outcome.state == "waiting" for outcome in outcomes):
+        return ExitCode.NOT_CURRENT
+    return ExitCode.SOME_FAILED if any(outcome.failed for outcome in outcomes) else ExitCode.DONE
