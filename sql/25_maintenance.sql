@@ -159,7 +159,6 @@ DECLARE
     v_source text := coalesce(purge.source_path, purge.session_id::text);
     v_ids    bigint[];
     v_keys   bigint[];
-    v_blobs  bytea[];
     v_texts  bytea[];
 BEGIN
     IF v_source IS NULL OR purge.scope IS NULL THEN
@@ -167,8 +166,6 @@ BEGIN
     END IF;
     v_ids := ARRAY(SELECT d.document_id FROM trecho.documents AS d
                     WHERE d.project = purge.project AND d.scope = purge.scope AND d.source = v_source ORDER BY d.document_id FOR UPDATE);
-    v_blobs := ARRAY(SELECT d.blob_sha FROM trecho.documents AS d WHERE d.document_id = ANY (v_ids)
-                     UNION SELECT t.blob_sha FROM trecho.tombstones AS t WHERE t.project = purge.project AND t.scope = purge.scope AND t.source = v_source);
     PERFORM trecho._remove_documents(v_ids, NULL);
     -- Chunks belong to one source (content_hash covers it), so every one of this source goes, placed or retired, in every version.
     WITH gone AS (
@@ -188,10 +185,11 @@ BEGIN
      WHERE a.text_hash = ANY (v_texts) AND NOT EXISTS (SELECT FROM trecho.chunks AS c WHERE c.index_version = a.index_version AND c.text_hash = a.text_hash);
     DELETE FROM trecho.quarantined_texts AS q
      WHERE q.text_hash = ANY (v_texts) AND NOT EXISTS (SELECT FROM trecho.chunks AS c WHERE c.text_hash = q.text_hash);
+    -- Earlier texts of a document are tied to it no longer, so every text that nothing refers to goes. A source can bring them again.
     DELETE FROM trecho.blobs AS b
-     WHERE b.blob_sha = ANY (v_blobs)
-       AND NOT EXISTS (SELECT FROM trecho.documents AS d WHERE d.blob_sha = b.blob_sha)
-       AND NOT EXISTS (SELECT FROM trecho.staged_documents AS s WHERE s.blob_sha = b.blob_sha);
+     WHERE NOT EXISTS (SELECT FROM trecho.documents AS d WHERE d.blob_sha = b.blob_sha)
+       AND NOT EXISTS (SELECT FROM trecho.staged_documents AS s WHERE s.blob_sha = b.blob_sha)
+       AND NOT EXISTS (SELECT FROM trecho.tombstones AS t WHERE t.blob_sha = b.blob_sha);
     RETURN cardinality(v_ids);
 END
 $function$;
