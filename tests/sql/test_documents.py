@@ -15,7 +15,9 @@ from psycopg.types.json import Jsonb
 TEXT = "# Guia\n\nAbertura.\n\n## Backup\n\nO backup noturno usa pg_basebackup.\n\n## Réplica\n\nA réplica segue o WAL.\n"
 
 
-def put(db: Connection, path: str = "guia.md", text: str = TEXT, scope: str = "docs", **more: Any) -> dict[str, Any]:
+def put(
+    db: Connection, path: str = "guia.md", text: str = TEXT, scope: str = "docs", **more: Any
+) -> dict[str, Any]:
     names = "".join(f", {name} => %({name})s" for name in more)
     row = db.execute(
         f"SELECT * FROM trecho.put_document(%(scope)s::trecho.chunk_scope, %(text)s, source_path => %(path)s{names})".encode(),
@@ -51,7 +53,9 @@ def test_put_document__gives_its_key_chunks_and_pending(shared_db: Connection) -
 def test_chunk_ids__are_those_of_the_public_function(shared_db: Connection) -> None:
     put(shared_db)
     for r in standing(shared_db):
-        row = shared_db.execute("SELECT trecho.chunk_id('guia.md', %s, %s) AS id", (r["ordinal"], r["content"])).fetchone()
+        row = shared_db.execute(
+            "SELECT trecho.chunk_id('guia.md', %s, %s) AS id", (r["ordinal"], r["content"])
+        ).fetchone()
         assert row is not None and row["id"] == r["chunk_id"]
     assert standing(shared_db)[-1]["anchor"] == "guia.md#réplica"
 
@@ -60,7 +64,9 @@ def test_content_hash__is_the_documented_sha256(shared_db: Connection) -> None:
     import hashlib
 
     put(shared_db)
-    rows = shared_db.execute("SELECT source_path, symbol, content, content_hash FROM trecho.chunks").fetchall()
+    rows = shared_db.execute(
+        "SELECT source_path, symbol, content, content_hash FROM trecho.chunks"
+    ).fetchall()
     assert rows
     for r in rows:
         expected = hashlib.sha256("\0".join((r["source_path"], r["symbol"], r["content"])).encode()).digest()
@@ -70,10 +76,14 @@ def test_content_hash__is_the_documented_sha256(shared_db: Connection) -> None:
 def test_same_text_again__writes_no_chunk_and_no_placement(db: Connection) -> None:
     put(db)
     db.commit()
-    before = db.execute("SELECT xmin::text, ctid::text FROM trecho.placements UNION ALL SELECT xmin::text, ctid::text FROM trecho.chunks").fetchall()
+    before = db.execute(
+        "SELECT xmin::text, ctid::text FROM trecho.placements UNION ALL SELECT xmin::text, ctid::text FROM trecho.chunks"
+    ).fetchall()
     put(db)
     db.commit()
-    after = db.execute("SELECT xmin::text, ctid::text FROM trecho.placements UNION ALL SELECT xmin::text, ctid::text FROM trecho.chunks").fetchall()
+    after = db.execute(
+        "SELECT xmin::text, ctid::text FROM trecho.placements UNION ALL SELECT xmin::text, ctid::text FROM trecho.chunks"
+    ).fetchall()
     assert sorted(map(str, before)) == sorted(map(str, after))
 
 
@@ -84,7 +94,11 @@ def test_edit__rewrites_only_the_chunk_that_changed(shared_db: Connection) -> No
     after = standing(shared_db)
     assert [b["chunk_key"] == a["chunk_key"] for b, a in zip(before, after, strict=True)].count(False) == 1
     retired = shared_db.execute("SELECT chunk_id, successor FROM trecho.retired_chunks").fetchall()
-    changed = [(b["chunk_id"], a["chunk_id"]) for b, a in zip(before, after, strict=True) if b["chunk_id"] != a["chunk_id"]]
+    changed = [
+        (b["chunk_id"], a["chunk_id"])
+        for b, a in zip(before, after, strict=True)
+        if b["chunk_id"] != a["chunk_id"]
+    ]
     assert [(r["chunk_id"], r["successor"]) for r in retired] == changed
 
 
@@ -132,7 +146,9 @@ def test_branches__share_chunk_rows(shared_db: Connection) -> None:
     put(shared_db, branch="ramo")
     again = shared_db.execute("SELECT count(*) AS n FROM trecho.chunks").fetchone()
     assert count == again
-    assert [r["chunk_key"] for r in standing(shared_db)] == [r["chunk_key"] for r in standing(shared_db, "ramo")]
+    assert [r["chunk_key"] for r in standing(shared_db)] == [
+        r["chunk_key"] for r in standing(shared_db, "ramo")
+    ]
 
 
 def test_rename__takes_the_vectors_along(shared_db: Connection) -> None:
@@ -213,9 +229,13 @@ def test_purge__leaves_nothing_of_the_text(shared_db: Connection) -> None:
         "SELECT c.oid::regclass::text AS name FROM pg_class AS c WHERE c.relnamespace = 'trecho'::regnamespace AND c.relkind = 'r'"
     ).fetchall()
     for table in tables:
-        found = shared_db.execute(f"SELECT t FROM {table['name']} AS t WHERE t::text LIKE %s".encode(), (f"%{secret}%",)).fetchall()
+        found = shared_db.execute(
+            f"SELECT t FROM {table['name']} AS t WHERE t::text LIKE %s".encode(), (f"%{secret}%",)
+        ).fetchall()
         assert found == [], table["name"]
-        named = shared_db.execute(f"SELECT t FROM {table['name']} AS t WHERE t::text LIKE '%guia.md%'".encode()).fetchall()
+        named = shared_db.execute(
+            f"SELECT t FROM {table['name']} AS t WHERE t::text LIKE '%guia.md%'".encode()
+        ).fetchall()
         assert named == [], table["name"]
     assert [r["source"] for r in standing(shared_db)] == ["fica.md"]
 
@@ -257,7 +277,9 @@ def test_drop_project__takes_its_rows_and_no_others(shared_db: Connection) -> No
 def test_list_and_get__give_what_was_put(shared_db: Connection) -> None:
     put(shared_db, metadata=Jsonb({"equipe": "dados"}))
     listed = shared_db.execute("SELECT * FROM trecho.list_documents()").fetchall()
-    assert [(r["doc_id"], r["title"], r["metadata"]["equipe"]) for r in listed] == [("guia.md", "Guia", "dados")]
+    assert [(r["doc_id"], r["title"], r["metadata"]["equipe"]) for r in listed] == [
+        ("guia.md", "Guia", "dados")
+    ]
     got = shared_db.execute("SELECT * FROM trecho.get_document('guia.md')").fetchone()
     assert got is not None and (got["content"], got["chunk_count"]) == (TEXT, listed[0]["chunk_count"])
 
@@ -300,12 +322,20 @@ def test_health__says_usable_after_a_put_and_current_when_no_vector_is_missing(s
     assert (health()["usable"], health()["current"]) == (False, False)
     row = put(shared_db)
     h = health()
-    assert (h["usable"], h["current"], h["documents"], h["chunks"], h["pending_embeddings"]) == (True, False, 1, row["chunks"], row["chunks"])
+    assert (h["usable"], h["current"], h["documents"], h["chunks"], h["pending_embeddings"]) == (
+        True,
+        False,
+        1,
+        row["chunks"],
+        row["chunks"],
+    )
     shared_db.execute("UPDATE trecho.chunks SET embedding = array_fill(0.5::real, ARRAY[768])::vector")
     assert health()["current"] is True
 
 
-def test_a_client_that_cuts_itself__gives_the_same_rows(shared_db: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_cuts_itself__gives_the_same_rows(
+    shared_db: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from trecho.client_chunking import cut
 
     put(shared_db)
@@ -323,7 +353,9 @@ def test_a_client_that_cuts_itself__gives_the_same_rows(shared_db: Connection, m
     assert same(here) == same(there)
 
 
-def test_putting_in_a_transaction_of_ones_own__is_undone_by_its_rollback(dsn: str, make_database: Callable[..., str]) -> None:
+def test_putting_in_a_transaction_of_ones_own__is_undone_by_its_rollback(
+    dsn: str, make_database: Callable[..., str]
+) -> None:
     with psycopg.connect(dsn, row_factory=dict_row) as conn:
         put(conn)
         conn.rollback()

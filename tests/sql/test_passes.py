@@ -1,0 +1,426 @@
+"""Passes, through the public SQL: what they write, what they refuse, what beats them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from conftest import Connection
+from psycopg.rows import DictRow, dict_row
+
+
+def text_of(name: str, word: str = "palavra") -> str:
+    return f"# {name}\n\nAbertura de {name}.\n\n## Um\n\nTexto com {word} aqui.\n\n## Dois\n\nOutro texto de {name}.\n"
+
+
+@contextmanager
+def session(dsn: str) -> Iterator[Connection]:
+    with psycopg.Connection[DictRow].connect(dsn, row_factory=dict_row, autocommit=True) as conn:
+        yield conn
+
+
+def value(conn: Connection, query: str, *args: object) -> Any:
+    row = conn.execute(query.encode(), args).fetchone()
+    assert row is not None
+    return next(iter(row.values()))
+
+
+def begin(
+    conn: Connection,
+    source_set: str = "manual",
+    kind: str = "full",
+    scope: str = "docs",
+    branch: str = "main",
+) -> int | None:
+    found = value(
+        conn,
+        "SELECT trecho.begin_pass('default', %s, %s, ARRAY[%s]::trecho.chunk_scope[], %s)",
+        branch,
+        source_set,
+        scope,
+        kind,
+    )
+    return None if found is None else int(found)
+
+
+def stage(conn: Connection, pass_id: int, texts: dict[str, str], scope: str = "docs") -> None:
+    """What a client does with a whole source set: compare, stage, name what is gone."""
+    import hashlib
+
+    known = {
+        r["path"]: r for r in conn.execute("SELECT * FROM trecho.pass_documents(%s)", (pass_id,)).fetchall()
+    }
+    for path, text in texts.items():
+        row = known.get(path)
+        if row is None or row["blob_sha"] != hashlib.sha256(text.encode()).digest():
+            conn.execute(
+                "SELECT trecho.stage_document(%s, %s::trecho.chunk_scope, %s, %s, %s)",
+                (pass_id, scope, path, text, row["revision"] if row else None),
+            )
+    gone = [r for path, r in known.items() if path not in texts]
+    conn.execute(
+        "SELECT trecho.stage_removals(%s, %s, %s)",
+        (pass_id, [r["source"] for r in gone], [r["revision"] for r in gone]),
+    )
+
+
+def publish(conn: Connection, pass_id: int, **options: object) -> dict[str, Any]:
+    while value(conn, "SELECT trecho.plan_pass(%s)", pass_id):
+        pass
+    names = "".join(f", {name} => %({name})s" for name in options)
+    row = conn.execute(
+        f"SELECT * FROM trecho.publish_pass(%(id)s, allow_pending => true{names})".encode(),
+        {"id": pass_id, **options},
+    ).fetchone()
+    conn.execute("SELECT trecho.release_pass()")
+    assert row is not None
+    return row
+
+
+def reconcile(
+    conn: Connection, texts: dict[str, str], source_set: str = "manual", **options: Any
+) -> dict[str, Any]:
+    pass_id = begin(conn, source_set, branch=options.pop("branch", "main"))
+    assert pass_id is not None
+    stage(conn, pass_id, texts)
+    return publish(conn, pass_id, **options)
+
+
+def contents(conn: Connection, branch: str = "main") -> dict[str, str]:
+    """source -> the text of its placed chunks."""
+    rows = conn.execute(
+        "SELECT d.source, string_agg(c.content, '|' ORDER BY p.ordinal) AS text FROM trecho.documents AS d"
+        "  JOIN trecho.placements AS p USING (document_id) JOIN trecho.chunks AS c ON c.index_version = p.index_version AND c.chunk_key = p.chunk_key"
+        " WHERE d.branch = %s GROUP BY d.source",
+        (branch,),
+    ).fetchall()
+    return {r["source"]: r["text"] for r in rows}
+
+
+TEXTS = {f"m/{n}.md": text_of(f"Doc {n}") for n in range(6)}
+
+
+def test_nothing_is_visible_before_publication_and_everything_after(dsn: str) -> None:
+    with session(dsn) as conn, session(dsn) as reader:
+        pass_id = begin(conn)
+        assert pass_id is not None
+        stage(conn, pass_id, TEXTS)
+        while value(conn, "SELECT trecho.plan_pass(%s, 2)", pass_id):
+            assert contents(reader) == {}
+        assert value(reader, "SELECT count(*) FROM trecho.chunks") > 0
+        publish(conn, pass_id)
+        assert set(contents(reader)) == set(TEXTS)
+
+
+def test_no_change__writes_no_row_and_cuts_no_chunk(dsn: str) -> None:
+    with session(dsn) as conn:
+        first = reconcile(conn, TEXTS)
+        assert (first["documents_written"], first["chunks_written"]) == (6, first["chunks_computed"])
+        again = reconcile(conn, TEXTS)
+        keys = (
+            "documents_written",
+            "documents_removed",
+            "chunks_computed",
+            "chunks_written",
+            "placements_written",
+            "documents_staged",
+        )
+        assert {k: again[k] for k in keys} == dict.fromkeys(keys, 0)
+
+
+def test_one_word__writes_the_chunk_that_holds_it(dsn: str) -> None:
+    with session(dsn) as conn:
+        reconcile(conn, TEXTS)
+        edited = {**TEXTS, "m/3.md": text_of("Doc 3", "mudança")}
+        counts = reconcile(conn, edited)
+        assert (counts["documents_written"], counts["chunks_written"], counts["placements_written"]) == (
+            1,
+            1,
+            1,
+        )
+        assert "mudança" in contents(conn)["m/3.md"]
+
+
+def test_deleted_source__is_gone_and_its_set_alone_is_touched(dsn: str) -> None:
+    with session(dsn) as conn:
+        reconcile(conn, TEXTS)
+        reconcile(conn, {"n/a.md": text_of("A")}, "notas")
+        conn.execute("SELECT trecho.put_document('docs', %s, source_path => 'app.md')", (text_of("App"),))
+        counts = reconcile(conn, {k: v for k, v in TEXTS.items() if k != "m/0.md"})
+        assert counts["documents_removed"] == 1
+        assert set(contents(conn)) == {*TEXTS, "n/a.md", "app.md"} - {"m/0.md"}
+        assert value(conn, "SELECT pass_id FROM trecho.tombstones") == counts["pass_id"]
+
+
+def test_second_pass__is_told_who_holds_the_lock_and_nothing_waits(dsn: str) -> None:
+    with session(dsn) as one, session(dsn) as two:
+        pass_id = begin(one)
+        assert pass_id is not None and begin(two) is None
+        holder = two.execute("SELECT * FROM trecho.pass_holder()").fetchone()
+        assert holder is not None
+        assert (holder["pass_id"], holder["backend_pid"], holder["source_set"]) == (
+            pass_id,
+            one.info.backend_pid,
+            "manual",
+        )
+        with pytest.raises(psycopg.errors.ObjectInUse):
+            begin(one)
+        with pytest.raises(psycopg.Error) as caught:
+            two.execute("SELECT trecho.publish_pass(%s)", (pass_id,))
+        assert caught.value.sqlstate == "TR005"
+        one.execute("SELECT trecho.abandon_pass(%s)", (pass_id,))
+        one.execute("SELECT trecho.release_pass()")
+        assert begin(two) is not None
+
+
+def test_killed_holder__frees_the_lock_and_the_next_pass_says_so(dsn: str) -> None:
+    with session(dsn) as one, session(dsn) as two:
+        pass_id = begin(one)
+        assert pass_id is not None
+        stage(one, pass_id, TEXTS)
+        value(one, "SELECT trecho.plan_pass(%s, 3)", pass_id)
+        two.execute("SELECT pg_terminate_backend(%s)", (one.info.backend_pid,))
+        while value(two, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", one.info.backend_pid):
+            two.execute("SELECT pg_sleep(0.01)")
+        counts = reconcile(two, TEXTS)
+        assert counts["documents_written"] == 6
+        assert value(two, "SELECT outcome FROM trecho.passes WHERE pass_id = %s", pass_id) == "abandoned"
+        assert value(two, "SELECT count(*) FROM trecho.staged_documents") == 0
+        # chunks that the dead pass had cut are used again
+        assert counts["chunks_written"] < counts["chunks_computed"]
+
+
+def test_put_during_a_pass__beats_it(dsn: str) -> None:
+    with session(dsn) as conn, session(dsn) as app:
+        reconcile(conn, TEXTS)
+        pass_id = begin(conn)
+        assert pass_id is not None
+        stage(
+            conn,
+            pass_id,
+            {**{k: text_of(k, "do arquivo") for k in TEXTS}, "m/novo.md": text_of("Novo", "do arquivo")},
+        )
+        for path in ("m/1.md", "m/novo.md"):
+            app.execute(
+                "SELECT trecho.put_document('docs', %s, source_path => %s)",
+                (text_of("x", "da aplicação"), path),
+            )
+        app.execute("SELECT trecho.remove_document('docs', 'm/2.md')")
+        counts = publish(conn, pass_id)
+        found = contents(conn)
+        assert "da aplicação" in found["m/1.md"] and "da aplicação" in found["m/novo.md"]
+        assert "m/2.md" not in found
+        assert "do arquivo" in found["m/0.md"]
+        assert counts["documents_superseded"] == 3
+
+
+def test_put_in_flight_while_a_pass_publishes__is_not_overwritten(dsn: str) -> None:
+    """The put has written and not committed: publication waits for it, and leaves it alone."""
+    with session(dsn) as conn, psycopg.Connection[DictRow].connect(dsn, row_factory=dict_row) as app:
+        reconcile(conn, TEXTS)
+        pass_id = begin(conn)
+        assert pass_id is not None
+        stage(conn, pass_id, {k: text_of(k, "do arquivo") for k in TEXTS})
+        while value(conn, "SELECT trecho.plan_pass(%s)", pass_id):
+            pass
+        app.execute(
+            "SELECT trecho.put_document('docs', %s, source_path => 'm/1.md')", (text_of("x", "da aplicação"),)
+        )
+        done: list[dict[str, Any]] = []
+        thread = threading.Thread(target=lambda: done.append(publish(conn, pass_id)))
+        thread.start()
+        with session(dsn) as watcher:
+            while not value(
+                watcher, "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted", conn.info.backend_pid
+            ):
+                watcher.execute("SELECT pg_sleep(0.01)")
+        app.commit()
+        thread.join()
+        assert done[0]["documents_superseded"] == 1
+        assert "da aplicação" in contents(conn)["m/1.md"] and "do arquivo" in contents(conn)["m/0.md"]
+
+
+def test_two_sets_that_claim_one_source__are_an_error_naming_both(dsn: str) -> None:
+    with session(dsn) as conn:
+        reconcile(conn, TEXTS)
+        counts = reconcile(conn, {"m/0.md": "# Outro\n\ntexto\n", "z.md": text_of("Z")}, "notas")
+        assert counts["documents_failed"] == 1
+        assert (
+            "manual" in counts["errors"][0]
+            and "notas" in counts["errors"][0]
+            and "m/0.md" in counts["errors"][0]
+        )
+        assert "Doc 0" in contents(conn)["m/0.md"] and "z.md" in contents(conn)
+
+
+def test_two_claims_to_one_id_in_a_pass__fail_those_two_and_publish_the_rest(dsn: str) -> None:
+    claim = "---\nid: politica\n---\n# {}\n\ntexto\n"
+    with session(dsn) as conn:
+        counts = reconcile(conn, {"a.md": claim.format("A"), "b.md": claim.format("B"), "c.md": text_of("C")})
+        assert counts["documents_failed"] == 2 and set(contents(conn)) == {"c.md"}
+        assert all("a.md" in e and "b.md" in e for e in counts["errors"])
+        counts = reconcile(conn, {"a.md": claim.format("A"), "b.md": text_of("B"), "c.md": text_of("C")})
+        assert counts["documents_failed"] == 0 and set(contents(conn)) == {"a.md", "b.md", "c.md"}
+        # an id may move from one document to another in one pass
+        counts = reconcile(conn, {"a.md": text_of("A"), "b.md": claim.format("B"), "c.md": text_of("C")})
+        assert counts["documents_failed"] == 0
+        assert value(conn, "SELECT source FROM trecho.documents WHERE doc_id = 'politica'") == "b.md"
+
+
+def test_mass_delete__is_refused_and_allowed_when_said(dsn: str) -> None:
+    many = {f"{n:02}.md": text_of(str(n)) for n in range(40)}
+    with session(dsn) as conn:
+        reconcile(conn, many)
+        pass_id = begin(conn)
+        assert pass_id is not None
+        stage(conn, pass_id, dict(list(many.items())[:15]))
+        with pytest.raises(psycopg.Error) as caught:
+            conn.execute("SELECT trecho.publish_pass(%s)", (pass_id,))
+        assert caught.value.sqlstate == "TR009" and "25" in str(caught.value) and "40" in str(caught.value)
+        assert len(contents(conn)) == 40
+        counts = publish(conn, pass_id, allow_mass_delete=True)
+        assert counts["documents_removed"] == 25 and len(contents(conn)) == 15
+        # a source that turns out empty is refused whatever its size
+        reconcile(conn, {"so.md": text_of("só")}, "pequeno")
+        with pytest.raises(psycopg.Error) as caught:
+            reconcile(conn, {}, "pequeno")
+        assert caught.value.sqlstate == "TR009"
+        # half is not over half
+        conn.execute("SELECT trecho.abandon_pass(pass_id) FROM trecho.passes WHERE outcome = 'running'")
+        conn.execute("SELECT trecho.release_pass()")
+
+
+def test_publishing_what_is_not_planned_or_embedded__is_refused(dsn: str) -> None:
+    with session(dsn) as conn:
+        pass_id = begin(conn)
+        assert pass_id is not None
+        stage(conn, pass_id, TEXTS)
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="6 documents"):
+            conn.execute("SELECT trecho.publish_pass(%s)", (pass_id,))
+        while value(conn, "SELECT trecho.plan_pass(%s)", pass_id):
+            pass
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="vectors"):
+            conn.execute("SELECT trecho.publish_pass(%s)", (pass_id,))
+        conn.execute("UPDATE trecho.chunks SET embedding = array_fill(0.5::real, ARRAY[768])::vector")
+        row = conn.execute("SELECT * FROM trecho.publish_pass(%s)", (pass_id,)).fetchone()
+        assert row is not None and row["documents_written"] == 6
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="already published"):
+            conn.execute("SELECT trecho.plan_pass(%s)", (pass_id,))
+
+
+def test_a_text_that_cannot_be_chunked__is_named_and_the_rest_published(dsn: str) -> None:
+    with session(dsn) as conn:
+        counts = reconcile(conn, {"ok.md": text_of("ok"), "grande.md": "x" * 600_000})
+        assert set(contents(conn)) == {"ok.md"}
+        assert counts["documents_failed"] == 1 and counts["errors"][0].startswith("grande.md: ")
+
+
+def test_branch_that_differs_in_one_file__adds_the_rows_of_that_file(dsn: str) -> None:
+    with session(dsn) as conn:
+        reconcile(conn, TEXTS)
+        before = value(conn, "SELECT count(*) FROM trecho.chunks")
+        counts = reconcile(conn, {**TEXTS, "m/5.md": text_of("Doc 5", "ramo")}, branch="ramo")
+        assert counts["chunks_written"] == 1
+        assert value(conn, "SELECT count(*) FROM trecho.chunks") == before + 1
+        assert "ramo" in contents(conn, "ramo")["m/5.md"] and "ramo" not in contents(conn)["m/5.md"]
+        assert value(conn, "SELECT trecho.drop_branch('default', 'ramo')") == 6
+        assert contents(conn, "ramo") == {} and set(contents(conn)) == set(TEXTS)
+
+
+def test_planning_by_several_connections__cuts_each_document_once(dsn: str) -> None:
+    many = {f"{n:03}.md": text_of(f"Doc {n}") for n in range(60)}
+    with session(dsn) as conn:
+        pass_id = begin(conn)
+        assert pass_id is not None
+        stage(conn, pass_id, many)
+        planned: list[int] = []
+
+        def plan() -> None:
+            with session(dsn) as own:
+                while n := value(own, "SELECT trecho.plan_pass(%s, 7)", pass_id):
+                    planned.append(n)
+
+        threads = [threading.Thread(target=plan) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sum(planned) == 60
+        counts = publish(conn, pass_id)
+        assert (
+            counts["chunks_computed"]
+            == counts["chunks_written"]
+            == sum(t.count("|") + 1 for t in contents(conn).values())
+        )
+
+
+def test_a_document_whose_placements_were_lost__heals_on_the_next_pass(dsn: str) -> None:
+    with session(dsn) as conn:
+        reconcile(conn, TEXTS)
+        whole = contents(conn)
+        conn.execute(
+            "DELETE FROM trecho.placements WHERE document_id = (SELECT document_id FROM trecho.documents WHERE source = 'm/1.md')"
+        )
+        conn.execute(
+            "DELETE FROM trecho.indexed_documents WHERE document_id = (SELECT document_id FROM trecho.documents WHERE source = 'm/1.md')"
+        )
+        counts = reconcile(conn, TEXTS)
+        assert counts["documents_written"] == 1 and contents(conn) == whole
+
+
+def test_bulk_load__builds_the_indexes_again_and_only_on_an_empty_version(dsn: str) -> None:
+    indexes = "SELECT count(*) FROM pg_indexes WHERE schemaname = 'trecho' AND indexname IN ('chunks_1_words', 'chunks_1_vectors')"
+    with session(dsn) as conn:
+        pass_id = begin(conn)
+        assert pass_id is not None
+        assert value(conn, "SELECT trecho.begin_bulk_load(%s)", pass_id) is True
+        assert value(conn, indexes) == 0
+        stage(conn, pass_id, TEXTS)
+        while value(conn, "SELECT trecho.plan_pass(%s)", pass_id):
+            pass
+        conn.execute("SELECT trecho.end_bulk_load()")
+        assert value(conn, indexes) == 2
+        publish(conn, pass_id)
+        pass_id = begin(conn)
+        assert value(conn, "SELECT trecho.begin_bulk_load(%s)", pass_id) is False
+        assert value(conn, indexes) == 2
+
+
+def test_a_reader_in_a_loop__sees_one_generation_or_the_other(
+    dsn: str, make_database: Callable[..., str]
+) -> None:
+    """Every document of a generation says its number; no reading may hold two numbers, or none."""
+    stop = threading.Event()
+    seen: list[set[str]] = []
+
+    def read() -> None:
+        with session(dsn) as reader:
+            while not stop.is_set():
+                seen.append(
+                    {
+                        word
+                        for text in contents(reader).values()
+                        for word in text.split()
+                        if word.startswith("geração")
+                    }
+                )
+
+    def generation(number: int) -> dict[str, str]:
+        return {f"{n}.md": f"# {n}\n\ngeração{number}\n" for n in range(30)}
+
+    with session(dsn) as conn:
+        reconcile(conn, generation(0))
+        thread = threading.Thread(target=read)
+        thread.start()
+        try:
+            for number in range(1, 6):
+                reconcile(conn, generation(number))
+        finally:
+            stop.set()
+            thread.join()
+    assert len(seen) > 5
+    assert [s for s in seen if len(s) != 1] == []
