@@ -15,7 +15,6 @@ Span = tuple[int, int]
 
 _NOT_BLANK = re.compile(r"\S")
 _SENTENCE_END = re.compile(r"[.!?…][\"')\]»”]*\s|[。！？]")
-_BLANK = re.compile(r"\s")
 
 
 class Budget(NamedTuple):
@@ -57,78 +56,85 @@ def trim(text: str, start: int, end: int) -> Span | None:
 
 
 def cut_lines(text: str, start: int, end: int, budget: Budget, deadline: Deadline) -> list[Span]:
-    """Cut a span into as few pieces within `budget` as whole lines allow; a longer line is cut inside."""
+    """Cut a span into pieces within `budget`: as many whole lines as fit, longer lines cut inside.
+
+    The pieces follow each other without a gap. A line is cut after a sentence, else at a blank, else between
+    characters; the part of it that fits joins the lines before it, so that a heading keeps some text.
+    """
     pieces: list[Span] = []
     while start < end:
         deadline.check()
         stop = _end_of_lines(text, start, end, budget)
-        if stop == start:
-            line_end = text.find("\n", start, end)
-            line_end = end if line_end < 0 else line_end + 1
-            pieces.extend(cut_chars(text, start, line_end, budget, deadline))
-            stop = line_end
-        else:
-            pieces.append((start, stop))
+        if stop < end:
+            line_end = text.find("\n", stop, end)
+            line_end = end if line_end < 0 else line_end
+            if not _line_fits(text, stop, line_end, budget):
+                limit = _reach(text, start, end, budget)
+                if stop == start or limit - stop > (limit - start) // 4:
+                    stop = _good_cut(text, max(stop, start + (limit - start) // 2), limit)
+        pieces.append((start, stop))
         start = stop
     return pieces
 
 
+def cut_chars(text: str, start: int, end: int, budget: Budget, deadline: Deadline) -> list[Span]:
+    """Cut one long line into pieces within `budget`, as `cut_lines` does."""
+    return cut_lines(text, start, end, budget._replace(max_lines=end - start + 1), deadline)
+
+
+def _line_fits(text: str, start: int, end: int, budget: Budget) -> bool:
+    chars = end - start
+    most = min(budget.max_chars, budget.max_bytes)
+    return chars < most and (chars * 4 < budget.max_bytes or byte_length(text, start, end) < budget.max_bytes)
+
+
+def _reach(text: str, start: int, end: int, budget: Budget) -> int:
+    """The furthest offset such that text[start:offset] fits in characters and bytes; over `start`."""
+    limit = min(end, start + max(1, min(budget.max_chars, budget.max_bytes)))
+    if (limit - start) * 4 > budget.max_bytes:
+        encoded = text[start:limit].encode()
+        if len(encoded) > budget.max_bytes:
+            limit = start + len(encoded[: budget.max_bytes].decode("utf-8", "ignore"))
+    return limit
+
+
 def _end_of_lines(text: str, start: int, end: int, budget: Budget) -> int:
     """Where the last whole line from `start` that fits ends; `start` when the first one does not fit."""
-    limit = min(end, start + min(budget.max_chars, budget.max_bytes))
+    limit = _reach(text, start, end, budget)
     stop = start
-    lines = 0
-    room = budget.max_bytes if (limit - start) * 4 > budget.max_bytes else -1
-    while stop < limit and lines < budget.max_lines:
+    for _ in range(budget.max_lines):
         line_end = text.find("\n", stop, limit)
-        line_end = line_end + 1 if line_end >= 0 else limit
-        if line_end == limit and limit < end and text[limit - 1] != "\n":
+        if line_end < 0:
+            # The last line: whole only if nothing follows it, or only its line feed does.
+            return limit if limit == end or (text[limit] == "\n" and limit + 1 == end) else stop
+        stop = line_end + 1
+        if stop == limit:
             break
-        if room >= 0:
-            room -= byte_length(text, stop, line_end)
-            if room < 0:
-                break
-        stop = line_end
-        lines += 1
     return stop
 
 
-def cut_chars(text: str, start: int, end: int, budget: Budget, deadline: Deadline) -> list[Span]:
-    """Cut one long line: after a sentence, else at a blank, else between characters.
-
-    A base character and its combining marks stay together unless that alone breaks the budget.
-    """
-    pieces: list[Span] = []
-    most = max(1, min(budget.max_chars, budget.max_bytes))
-    while start < end:
-        deadline.check()
-        limit = min(end, start + most)
-        if (limit - start) * 4 > budget.max_bytes:
-            slice_bytes = text[start:limit].encode()
-            if len(slice_bytes) > budget.max_bytes:
-                limit = start + len(slice_bytes[: budget.max_bytes].decode("utf-8", "ignore"))
-        if limit < end:
-            limit = _good_cut(text, start, limit)
-        pieces.append((start, limit))
-        start = limit
-    return pieces
-
-
-def _good_cut(text: str, start: int, limit: int) -> int:
-    """The best place to cut in (start, limit]: text[start:limit] fits, and more text follows."""
-    half = start + (limit - start) // 2
+def _good_cut(text: str, least: int, limit: int) -> int:
+    """The best place to cut in (least, limit]; what ends at `limit` fits, and more text follows it."""
     best = -1
-    for found in _SENTENCE_END.finditer(text, half, limit):
+    for found in _SENTENCE_END.finditer(text, least, limit):
         best = found.end()
-    if best > start:
+    if best > least:
         return best
-    for cut in range(limit, half, -1):
-        if _BLANK.match(text, cut - 1):
-            return cut
+    blank = _last_blank(text, least, limit)
+    if blank >= 0:
+        return blank + 1
     cut = limit
-    while cut > half and _joins(text[cut - 1], text[cut]):
+    while cut > least + 1 and _joins(text[cut - 1], text[cut]):
         cut -= 1
-    return cut if cut > half else limit
+    return limit if _joins(text[cut - 1], text[cut]) else cut
+
+
+def _last_blank(text: str, least: int, limit: int) -> int:
+    """The last blank in [least, limit), or -1."""
+    for at in range(limit - 1, least - 1, -1):
+        if text[at].isspace():
+            return at
+    return -1
 
 
 def _joins(before: str, after: str) -> bool:

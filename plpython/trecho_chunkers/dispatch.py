@@ -26,31 +26,33 @@ def chunk(path: str, text: str, settings: SettingsLike = None, scope: str | None
     if is_markdown(path):
         return chunk_markdown(text, settings)
     ready, chosen, deadline = _prepare(text, settings)
-    from . import languages, windows
+    from .languages import language_of
 
-    if languages.language_of(path) is not None:
-        from . import code
+    if language_of(path) is not None:
+        from .code import chunk_code
 
-        chunks = code.chunk_code(path, ready, chosen, deadline)
+        chunks = chunk_code(path, ready, chosen, deadline)
         if chunks is not None:
             return chunks
-    return windows.chunk_windows(ready, chosen, deadline)
+    from .windows import chunk_windows
+
+    return chunk_windows(ready, chosen, deadline)
 
 
 def chunk_markdown(text: str, settings: SettingsLike = None) -> list[Chunk]:
     """Cut Markdown; see `chunk`."""
     ready, chosen, deadline = _prepare(text, settings)
-    from . import markdown
+    from .markdown import chunk_document
 
-    return markdown.chunk_document(ready, chosen, deadline)
+    return chunk_document(ready, chosen, deadline)
 
 
 def chunk_session(text: str, settings: SettingsLike = None) -> list[Chunk]:
     """Cut a session: JSON events or a plain transcript; see `chunk`."""
     ready, chosen, deadline = _prepare(text, settings)
-    from . import session
+    from .session import chunk_events
 
-    return session.chunk_events(ready, chosen, deadline)
+    return chunk_events(ready, chosen, deadline)
 
 
 def is_markdown(path: str) -> bool:

@@ -26,7 +26,7 @@ class ChunkError(Exception):
 
 
 class Chunk(NamedTuple):
-    """One passage. `content` is a contiguous slice of the normalised text (for JSON sessions see session.py)."""
+    """One passage. `content` is a contiguous slice of the normalised text; see session.py for JSON."""
 
     ordinal: int  # 1-based, in document order
     kind: str  # what was cut: section, preamble, subsection, part, example, window, turns, function, ...
