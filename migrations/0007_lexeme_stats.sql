@@ -2,6 +2,7 @@
 -- breaks old clients: no
 -- needs operator: no
 
+-- No foreign key: it would be checked for each of some 100,000 rows; rows of dropped versions go at the next refresh.
 CREATE TABLE trecho.lexeme_stats (
     index_version      integer NOT NULL,
     lexeme             text COLLATE "C" NOT NULL,
@@ -14,7 +15,7 @@ COMMENT ON COLUMN trecho.lexeme_stats.lexeme IS 'Lexeme of search_vector.';
 COMMENT ON COLUMN trecho.lexeme_stats.document_frequency IS 'Chunks it occurs in.';
 
 CREATE TABLE trecho.lexeme_totals (
-    index_version   integer PRIMARY KEY,
+    index_version   integer PRIMARY KEY REFERENCES trecho.index_versions (index_version) ON DELETE CASCADE,
     chunk_count     bigint NOT NULL CHECK (chunk_count >= 0),
     sample_fraction double precision NOT NULL CHECK (sample_fraction > 0 AND sample_fraction <= 1),
     last_chunk_key  bigint NOT NULL,
@@ -28,7 +29,7 @@ COMMENT ON COLUMN trecho.lexeme_totals.last_chunk_key IS 'Highest chunk_key hand
 COMMENT ON COLUMN trecho.lexeme_totals.refreshed_at IS 'When it was counted.';
 
 CREATE TABLE trecho.branch_totals (
-    index_version  integer NOT NULL,
+    index_version  integer NOT NULL REFERENCES trecho.index_versions (index_version) ON DELETE CASCADE,
     project        text NOT NULL,
     branch         text NOT NULL,
     document_count bigint NOT NULL,

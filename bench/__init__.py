@@ -1,0 +1,1 @@
+"""Measurements: `python -m bench` for search, the other modules for the chunkers."""

@@ -1,0 +1,181 @@
+-- Reading a query: its lexemes with their weights, the candidates worth scoring, and the parts that filter.
+
+CREATE OR REPLACE FUNCTION trecho._quote_lexeme(p_lexeme text)
+RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+-- No SET clause, so that it is inlined. Not quote_literal, which gives E'...' on a backslash.
+AS $function$
+    SELECT '''' OPERATOR(pg_catalog.||) pg_catalog.replace(pg_catalog.replace(p_lexeme, '\', '\\'), '''', '''''') OPERATOR(pg_catalog.||) ''''
+$function$;
+COMMENT ON FUNCTION trecho._quote_lexeme(text) IS 'A lexeme as text that casts to the same tsquery operand, without being stemmed again.';
+REVOKE ALL ON FUNCTION trecho._quote_lexeme(text) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION trecho._query_text(p_query text)
+RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+-- No SET clause, so that it is inlined.
+-- Bounded, because everything after it is linear in its length or worse; words no index can hold are dropped before the parser gives a notice.
+-- Stop words typed without their accent become one that is dropped but keeps its place in a phrase ("não sei", "nao sei").
+AS $function$
+    SELECT pg_catalog.regexp_replace(
+             pg_catalog.regexp_replace(pg_catalog.normalize(pg_catalog."left"(p_query, 10000), 'NFC'), '\S{255}\S*', ' ', 'g'),
+             '(?<![\w./:-])(?:nao|ja|tambem|so|ate|voces?|estao|estavamos|estiveramos|estivessemos|ha|hao|houveramos|houvessemos'
+             '|houverao|houveriamos|sao|eramos|foramos|fossemos|sera|serao|seriamos|tinhamos|tiveramos|tivessemos|tera|terao|teriamos)(?![\w/:-]|\.\w)',
+             'de', 'gi')
+$function$;
+COMMENT ON FUNCTION trecho._query_text(text) IS 'The first 10,000 characters of a query, in NFC, with stop words recognised that lack their accent.';
+REVOKE ALL ON FUNCTION trecho._query_text(text) FROM PUBLIC;
+
+-- Candidates: chunks with any of the rarest lexemes while their document frequencies add up to p_cap, and with pairs of the others while
+-- those are estimated to fit the rest. All lexemes score. A natural question of ten words over 100,000 chunks so looks at 5,000, not 60,000.
+CREATE OR REPLACE FUNCTION trecho._parse_query(
+    p_query         text,
+    p_index_version integer,
+    p_prefix        boolean,           -- the last word is also a prefix
+    p_cap           double precision,  -- candidates wanted
+    OUT lexemes     text[],            -- rarest first
+    OUT words       tsquery,           -- any of them; NULL when there is none
+    OUT candidates  tsquery,           -- the part of words worth scoring
+    OUT hard_filter tsquery,           -- quoted phrases and -words; NULL when there is none
+    OUT score_sql   text,              -- expression over c.search_vector
+    OUT bonus_sql   text,              -- the same: neighbours in the query that are neighbours in the chunk
+    OUT frequencies bigint[]           -- document frequency of each lexeme
+)
+LANGUAGE plpgsql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    c_max_lexemes constant integer := 48;
+    c_max_phrases constant integer := 16;
+    c_config      constant regconfig := 'trecho.portuguese_unaccent_1';
+    c_operators   constant text := '(?:(?<=^|\s)(-))?"([^"]*)"|(?<=^|\s)-([^\s"-][^\s"]*)';
+    v_text     text := trecho._query_text(p_query);
+    v_total    double precision;
+    v_unseen   double precision;
+    v_vector   tsvector;
+    v_folded   text[];
+    v_part     text[];
+    v_phrase   tsquery;
+    v_phrased  boolean := false;
+    v_last     text;
+    v_idfs     double precision[];
+    v_operands text[];
+    v_main     boolean[];
+    v_sum      double precision := 0;
+    v_budget   double precision;
+    v_rest     integer[] := '{}';
+    v_chosen   text[] := '{}';
+    v_estimate double precision;
+BEGIN
+    IF v_text ~ '"|(^|\s)-\S' THEN
+        FOR v_part IN SELECT m FROM regexp_matches(v_text, c_operators, 'g') AS m LIMIT c_max_phrases LOOP
+            v_phrase := phraseto_tsquery(c_config, trecho.search_text_1(coalesce(v_part[2], v_part[3])));
+            CONTINUE WHEN v_phrase IS NULL OR numnode(v_phrase) = 0;  -- only stop words
+            IF v_part[1] IS NOT NULL OR v_part[3] IS NOT NULL THEN
+                v_phrase := !! v_phrase;
+            ELSE
+                v_phrased := true;
+            END IF;
+            hard_filter := coalesce(hard_filter && v_phrase, v_phrase);
+        END LOOP;
+        -- What is quoted scores, too; what is excluded does not.
+        v_text := regexp_replace(regexp_replace(v_text, '(?<=^|\s)-(?:"[^"]*"|[^\s"-][^\s"]*)', ' ', 'g'), '"', ' ', 'g');
+    END IF;
+
+    v_vector := trecho.search_vector_1('', v_text);
+    v_folded := tsvector_to_array(to_tsvector(c_config, trecho.search_text_1(v_text)));
+
+    SELECT t.chunk_count, 1 / t.sample_fraction INTO v_total, v_unseen FROM trecho.lexeme_totals AS t WHERE t.index_version = p_index_version;
+    v_total := greatest(coalesce(v_total, 1000), 1);
+    v_unseen := least(coalesce(v_unseen, 1), v_total);
+
+    SELECT array_agg(l.lexeme ORDER BY l.df, l.lexeme), array_agg(l.df ORDER BY l.df, l.lexeme),
+           array_agg(ln(1 + (v_total - l.df + 0.5) / (l.df + 0.5)) ORDER BY l.df, l.lexeme),
+           array_agg(trecho._quote_lexeme(l.lexeme) ORDER BY l.df, l.lexeme),
+           array_agg(l.lexeme = ANY (v_folded) ORDER BY l.df, l.lexeme)
+      INTO lexemes, frequencies, v_idfs, v_operands, v_main
+      FROM (SELECT u.lexeme, least(coalesce(s.document_frequency, v_unseen), v_total) AS df
+              FROM unnest(v_vector) AS u
+              LEFT JOIN trecho.lexeme_stats AS s ON s.index_version = p_index_version AND s.lexeme = u.lexeme COLLATE "C"
+             ORDER BY 2, u.lexeme LIMIT c_max_lexemes) AS l;
+
+    IF p_prefix THEN
+        v_last := lower((regexp_match(v_text, '(\w{2,})\W*$'))[1]);
+        IF v_last IS NOT NULL THEN
+            v_last := lower(@extschema:unaccent@.unaccent('@extschema:unaccent@.unaccent', v_last));
+            SELECT least(greatest(coalesce(sum(s.document_frequency), 0), v_unseen), v_total) INTO v_estimate
+              FROM trecho.lexeme_stats AS s
+             WHERE s.index_version = p_index_version AND s.lexeme >= v_last COLLATE "C" AND s.lexeme < (v_last || U&'\+10FFFF') COLLATE "C";
+            lexemes := lexemes || v_last;
+            frequencies := frequencies || v_estimate::bigint;
+            v_idfs := v_idfs || ln(1 + (v_total - v_estimate + 0.5) / (v_estimate + 0.5));
+            v_operands := v_operands || (trecho._quote_lexeme(v_last) || ':*');
+            v_main := v_main || true;
+        END IF;
+    END IF;
+    IF lexemes IS NULL THEN
+        RETURN;
+    END IF;
+
+    SELECT string_agg(o, ' | ')::tsquery INTO words FROM unnest(v_operands) AS o;
+    SELECT '(' || string_agg(format('%s * ts_rank(''{1,1,1,1}''::real[], c.search_vector, %L::tsquery)', w.idf, w.operand), ' + ')
+           || ') / ln(2 + length(c.search_vector))'
+      INTO score_sql FROM unnest(v_idfs, v_operands) AS w (idf, operand);
+    -- 0.1 of the two weights: sequential dependence, flat between 0.05 and 0.3 on the questions measured (docs/search.md).
+    SELECT '(' || string_agg(format('CASE WHEN c.search_vector @@ %L::tsquery THEN %s ELSE 0 END',
+                                    trecho._quote_lexeme(n.lexeme) || ' <' || n.gap || '> ' || trecho._quote_lexeme(n.next_lexeme),
+                                    0.1 * (v_idfs[array_position(lexemes, n.lexeme)] + v_idfs[array_position(lexemes, n.next_lexeme)])), ' + ')
+           || ') / ln(2 + length(c.search_vector))'
+      INTO bonus_sql
+      FROM (SELECT DISTINCT q.lexeme, q.next_lexeme, q.gap
+              FROM (SELECT u.lexeme, lead(u.lexeme) OVER w AS next_lexeme, lead(o.place) OVER w - o.place AS gap
+                      FROM unnest(v_vector) AS u CROSS JOIN unnest(u.positions) AS o (place)
+                    WINDOW w AS (ORDER BY o.place, u.lexeme)) AS q
+             WHERE q.gap BETWEEN 1 AND 4 AND q.lexeme <> q.next_lexeme AND q.lexeme = ANY (lexemes) AND q.next_lexeme = ANY (lexemes)
+             LIMIT c_max_lexemes) AS n;
+
+    IF hard_filter IS NOT NULL THEN
+        words := words && hard_filter;
+    END IF;
+    IF v_phrased THEN
+        candidates := hard_filter;  -- a phrase is more selective than anything chosen below, and its words score
+        RETURN;
+    END IF;
+    -- The accented form of a word adds no candidate where its unaccented form is at least as frequent.
+    FOR i IN 1 .. cardinality(lexemes) LOOP
+        v_main[i] := v_main[i] OR NOT EXISTS (
+            SELECT FROM unnest(lexemes, frequencies, v_main) AS o (lexeme, df, main)
+             WHERE o.main AND o.df >= frequencies[i]
+               AND starts_with(o.lexeme, left(@extschema:unaccent@.unaccent('@extschema:unaccent@.unaccent', lexemes[i]), greatest(3, length(lexemes[i]) - 2))));
+    END LOOP;
+    FOR i IN 1 .. cardinality(lexemes) LOOP
+        IF v_main[i] AND v_sum + frequencies[i] <= p_cap THEN
+            v_sum := v_sum + frequencies[i];
+            v_chosen := v_chosen || v_operands[i];
+        ELSIF v_main[i] THEN
+            v_rest := v_rest || i;
+        END IF;
+    END LOOP;
+    v_budget := greatest(p_cap - v_sum, 0.3 * p_cap);
+    <<pairs>>
+    FOR i IN 1 .. cardinality(v_rest) - 1 LOOP
+        FOR j IN i + 1 .. cardinality(v_rest) LOOP
+            v_estimate := 2.0 * frequencies[v_rest[i]] * frequencies[v_rest[j]] / v_total;
+            CONTINUE WHEN v_estimate > v_budget;
+            v_budget := v_budget - v_estimate;
+            v_chosen := v_chosen || format('(%s & %s)', v_operands[v_rest[i]], v_operands[v_rest[j]]);
+            EXIT pairs WHEN cardinality(v_chosen) >= 2 * c_max_lexemes;
+        END LOOP;
+    END LOOP;
+    IF cardinality(v_chosen) = 0 THEN
+        v_chosen := ARRAY[v_operands[v_rest[1]]];  -- only common words: the rarest of them
+    END IF;
+    candidates := array_to_string(v_chosen, ' | ')::tsquery;
+    IF hard_filter IS NOT NULL THEN
+        candidates := candidates && hard_filter;
+    END IF;
+END
+$function$;
+COMMENT ON FUNCTION trecho._parse_query(text, integer, boolean, double precision) IS
+    'What a query means for the words of one version. Any string is a query; one with no word left gives NULLs.';
+REVOKE ALL ON FUNCTION trecho._parse_query(text, integer, boolean, double precision) FROM PUBLIC;

@@ -1,0 +1,484 @@
+-- Search: candidates by words and by vector, both scores for each of them, fusion, k distinct documents.
+
+CREATE OR REPLACE FUNCTION trecho._text_setting(p_name text, p_default text)
+RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+-- No SET clause, so that it is inlined.
+AS $function$
+    SELECT coalesce(nullif(pg_catalog.current_setting(p_name, true), ''), p_default)
+$function$;
+COMMENT ON FUNCTION trecho._text_setting(text, text) IS 'A setting, or the default where it is not set or empty.';
+REVOKE ALL ON FUNCTION trecho._text_setting(text, text) FROM PUBLIC;
+
+-- The version to search, after every check that needs no candidate. Raises TR001, TR002, TR003, TR006.
+CREATE OR REPLACE FUNCTION trecho._search_version(
+    p_index_version integer,
+    p_embedding     @extschema:vector@.vector,
+    p_project       text,
+    p_branch        text
+)
+RETURNS integer  -- NULL when there is no version yet and no vector was given
+LANGUAGE plpgsql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, @extschema:vector@, pg_temp
+AS $function$
+DECLARE
+    v_active   integer;
+    v_standing integer;
+    v_version  integer;
+    v_state    trecho.index_version_state;
+    v_dim      integer;
+    v_usable   boolean;
+BEGIN
+    SELECT s.active_version, (SELECT count(*) FROM trecho.index_versions) INTO v_active, v_standing FROM trecho.index_state AS s;
+    IF p_embedding IS NOT NULL AND p_index_version IS NULL AND v_standing > 1 THEN
+        RAISE EXCEPTION 'a query vector without its index_version, while % versions stand', v_standing
+            USING ERRCODE = 'TR003', HINT = 'Embed the query as trecho.query_recipe() says and pass the index_version it gives.';
+    END IF;
+    v_version := coalesce(p_index_version, v_active);
+    IF v_version IS NOT NULL THEN
+        SELECT v.state, v.dim,
+               EXISTS (SELECT FROM trecho.branches AS b
+                        WHERE b.project = p_project AND b.branch = p_branch AND b.last_completed_at IS NOT NULL AND v.state <> 'building')
+               OR EXISTS (SELECT FROM trecho.documents AS d
+                            JOIN trecho.indexed_documents AS i ON i.index_version = v.index_version AND i.document_id = d.document_id
+                           WHERE d.project = p_project AND d.branch = p_branch)
+          INTO v_state, v_dim, v_usable
+          FROM trecho.index_versions AS v WHERE v.index_version = v_version;
+        IF NOT FOUND THEN
+            IF p_embedding IS NOT NULL AND v_version < v_active THEN
+                RAISE EXCEPTION 'the query vector was made for index version %, which is gone', v_version
+                    USING ERRCODE = 'TR006', HINT = 'Read trecho.query_recipe() again and embed the query for the version it gives.';
+            END IF;
+            RAISE EXCEPTION 'index version % does not exist', v_version
+                USING ERRCODE = 'TR001', HINT = 'Leave index_version out, or take it from trecho.query_recipe().';
+        END IF;
+    END IF;
+    IF p_embedding IS NULL THEN
+        RETURN v_version;
+    END IF;
+
+    IF v_version IS NULL OR NOT v_usable THEN
+        RAISE EXCEPTION 'nothing is indexed yet for project %, branch %', quote_literal(p_project), quote_literal(p_branch)
+            USING ERRCODE = 'TR002', HINT = 'Run trecho sync, or put a document; mode lexical answers without an index.';
+    END IF;
+    IF v_state = 'building' THEN
+        RAISE EXCEPTION 'the query vector was made for index version %, which is being built; searches read version %', v_version, v_active
+            USING ERRCODE = 'TR006', HINT = 'Embed the query as trecho.query_recipe() says.';
+    END IF;
+    IF vector_dims(p_embedding) <> 768 THEN
+        RAISE EXCEPTION 'the query vector must have 768 numbers, got %', vector_dims(p_embedding)
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = format('Version %s takes %s numbers from its model, padded with zeros to 768.', v_version, coalesce(v_dim::text, 'an unknown count of'));
+    END IF;
+    IF vector_norm(p_embedding) = 0 THEN
+        RAISE EXCEPTION 'the query vector is zero' USING ERRCODE = 'invalid_parameter_value', HINT = 'Check the answer of the embedding provider.';
+    END IF;
+    IF v_dim < 768 AND vector_norm(subvector(p_embedding, v_dim + 1, 768 - v_dim)) <> 0 THEN
+        RAISE EXCEPTION 'the query vector has numbers after the %th, so it is not of index version %', v_dim, v_version
+            USING ERRCODE = 'TR006', HINT = 'Embed the query as trecho.query_recipe() says.';
+    END IF;
+    RETURN v_version;
+END
+$function$;
+COMMENT ON FUNCTION trecho._search_version(integer, @extschema:vector@.vector, text, text) IS
+    'Version that a search reads. Raises TR001, TR002, TR003, TR006, or 22023 for a vector of the wrong size.';
+REVOKE ALL ON FUNCTION trecho._search_version(integer, @extschema:vector@.vector, text, text) FROM PUBLIC;
+
+-- Everything but the text of the results. Dynamic SQL on the leaf: each statement is planned for its values, never generically.
+CREATE OR REPLACE FUNCTION trecho._search(
+    p_query           text,
+    p_embedding       @extschema:vector@.vector,
+    p_index_version   integer,
+    p_k               integer,
+    p_skip            integer,
+    p_mode            text,
+    p_project         text,
+    p_branch          text,
+    p_scopes          trecho.chunk_scope[],
+    p_session_id      uuid,
+    p_path_prefix     text,
+    p_languages       text[],
+    p_metadata_filter jsonb,
+    p_updated_after   timestamptz,
+    p_per_document    integer,
+    p_lexical_weight  double precision,
+    p_fusion          text,
+    p_prefix          boolean,
+    p_ef_search       integer,
+    p_explain         boolean,
+    OUT o_version     integer,
+    OUT o_hits        trecho.search_hit[],
+    OUT o_details     jsonb
+)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE  -- sets hnsw.*, which a parallel query may not
+SET search_path = pg_catalog, @extschema:vector@, pg_temp
+SET plan_cache_mode = force_custom_plan
+SET jit = off                            -- compiling costs more than the query
+SET enable_seqscan = off                 -- no estimate may lead to a scan of everything
+AS $function$
+DECLARE
+    c_min_depth   constant integer := 100;           -- fewest candidates of each kind, so that the first pages are cut from the same ones
+    c_max_factor  constant double precision := 20;   -- most candidates per wanted result
+    c_candidates  constant double precision := 5000; -- chunks scored by words
+    c_words_limit constant integer := 20000;         -- and never more than this where common words let more through
+    c_few         constant integer := 2000;          -- below this an exact scan has better recall, and soon better time, than HNSW
+    v_lexical  boolean := p_mode <> 'semantic';
+    v_semantic boolean := p_mode <> 'lexical' AND p_embedding IS NOT NULL;
+    v_need     integer := p_skip + p_k;
+    v_where    text := '';   -- on documents d
+    v_chunk    text;         -- on chunks c
+    v_filtered text;         -- visible placements that pass every filter
+    v_placed   text;         -- the same for one chunk s.chunk_key
+    v_chunks   text;
+    v_placements text;
+    v_total    bigint;       -- chunks of the version
+    v_rows     bigint;       -- placements that pass the filters, counted up to a bound
+    v_longest  integer;
+    v_bound    bigint;
+    v_few      boolean;
+    v_exact    boolean;
+    v_depth    integer;
+    v_limit    integer := 0;  -- vectors asked of the index last time
+    v_level    integer := 1;
+    v_words    record;
+    v_match    tsquery;
+    v_sql      text;
+    v_lex      trecho.search_hit[] := '{}';
+    v_sem      trecho.search_hit[] := '{}';
+    v_lex_done boolean;
+    v_sem_done boolean;
+    v_found    integer;
+    v_ef       integer;
+    v_old_ef   text;
+    v_old_scan text;
+    v_clock    timestamptz := clock_timestamp();
+    v_parts    jsonb := '[]';
+BEGIN
+    o_version := trecho._search_version(p_index_version, CASE WHEN v_semantic THEN p_embedding END, p_project, p_branch);
+    o_hits := '{}';
+    IF o_version IS NULL THEN
+        RETURN;
+    END IF;
+    v_chunks := format('trecho.%I', 'chunks_' || o_version);
+    v_placements := format('trecho.%I', 'placements_' || o_version);
+
+    v_where := CASE WHEN p_scopes IS NOT NULL THEN ' AND d.scope = ANY ($4)' ELSE '' END
+            || CASE WHEN p_session_id IS NOT NULL THEN ' AND d.session_id = $5' ELSE '' END
+            || CASE WHEN p_path_prefix IS NOT NULL THEN ' AND d.path ^@ $6' ELSE '' END
+            || CASE WHEN p_languages IS NOT NULL THEN ' AND d.language = ANY ($7)' ELSE '' END
+            || CASE WHEN p_metadata_filter IS NOT NULL THEN ' AND d.metadata @> $8' ELSE '' END
+            || CASE WHEN p_updated_after IS NOT NULL THEN ' AND d.updated_at > $9' ELSE '' END;
+    v_chunk := 'c.project = $2'
+            || CASE WHEN trecho._text_setting('trecho.hide_quarantined', 'on')::boolean THEN ' AND NOT c.quarantined' ELSE '' END
+            || CASE WHEN p_scopes IS NOT NULL THEN ' AND c.scope = ANY ($4)' ELSE '' END
+            || CASE WHEN p_session_id IS NOT NULL THEN ' AND c.session_id = $5' ELSE '' END;
+
+    -- How many rows can match: from the totals where only project and branch filter and they are large, else counted up to a bound.
+    SELECT t.chunk_count, b.chunk_count, b.max_chunks INTO v_total, v_rows, v_longest
+      FROM trecho.lexeme_totals AS t
+      LEFT JOIN trecho.branch_totals AS b ON b.index_version = t.index_version AND b.project = p_project AND b.branch = p_branch
+     WHERE t.index_version = o_version;
+    v_total := coalesce(v_total, 0);
+    v_depth := greatest(c_min_depth, ceil(v_need * least(c_max_factor, greatest(8, 1.5 * coalesce(v_longest, 1)))));
+    v_bound := c_few;
+    IF v_where <> '' OR v_rows IS NULL OR v_rows < 4 * v_bound THEN
+        -- Documents first: their chunks are known without visiting placements.
+        EXECUTE format('SELECT count(*), coalesce(sum(i.chunk_count), 0) FROM (SELECT i.chunk_count FROM trecho.documents AS d '
+                       'JOIN trecho.indexed_documents AS i ON i.index_version = %s AND i.document_id = d.document_id AND i.chunk_count > 0 '
+                       'WHERE d.project = $2 AND d.branch = $3%s LIMIT %s) AS i', o_version, v_where, v_bound + 1)
+           INTO v_found, v_rows
+          USING p_embedding, p_project, p_branch, p_scopes, p_session_id, p_path_prefix, p_languages, p_metadata_filter, p_updated_after;
+    END IF;
+    v_few := v_rows <= v_bound;
+    v_filtered := format('SELECT DISTINCT ON (p.chunk_key) p.chunk_key, p.document_id, p.ordinal FROM trecho.documents AS d '
+                         'JOIN %s AS p ON p.document_id = d.document_id WHERE d.project = $2 AND d.branch = $3%s '
+                         'ORDER BY p.chunk_key, p.ordinal', v_placements, v_where);
+    v_placed := CASE WHEN v_where = ''
+                     THEN format('SELECT p.document_id, p.ordinal FROM %s AS p WHERE p.chunk_key = %%s.chunk_key AND p.project = $2 AND p.branch = $3',
+                                 v_placements)
+                     ELSE format('SELECT p.document_id, p.ordinal FROM %s AS p JOIN trecho.documents AS d ON d.document_id = p.document_id '
+                                 'WHERE p.chunk_key = %%s.chunk_key AND p.project = $2 AND p.branch = $3%s', v_placements, replace(v_where, '%', '%%'))
+                END;
+    IF p_explain THEN
+        v_parts := v_parts || jsonb_build_object('part', 'filter', 'rows', v_rows, 'milliseconds', extract(epoch FROM clock_timestamp() - v_clock) * 1000,
+            'detail', format('%s rows pass the filters%s; %s', v_rows, CASE WHEN v_few THEN '' ELSE ' (or more)' END,
+                             CASE WHEN v_few THEN 'few: exact' ELSE 'many: indexes' END));
+        v_clock := clock_timestamp();
+    END IF;
+
+    -- A vector alone needs the query's text only for its phrases and exclusions.
+    IF v_lexical OR p_query ~ '"|(^|\s)-\S' THEN
+        SELECT q.* INTO v_words
+          FROM trecho._parse_query(p_query, o_version, p_prefix AND v_lexical,
+                   c_candidates * CASE WHEN v_few OR v_total = 0 THEN 1 ELSE least(4, greatest(1, v_total::double precision / greatest(v_rows, v_bound))) END) AS q;
+        IF v_words.hard_filter IS NOT NULL THEN
+            v_chunk := v_chunk || format(' AND c.search_vector @@ %L::tsquery', v_words.hard_filter::text);
+        END IF;
+        v_lexical := v_lexical AND v_words.words IS NOT NULL;
+        IF p_explain THEN
+            v_parts := v_parts || jsonb_build_object('part', 'query', 'rows', cardinality(v_words.lexemes),
+                'milliseconds', extract(epoch FROM clock_timestamp() - v_clock) * 1000,
+                'detail', format('lexemes %s, in %s chunks; candidates %s; filter %s', v_words.lexemes, v_words.frequencies, v_words.candidates, v_words.hard_filter));
+            v_clock := clock_timestamp();
+        END IF;
+    END IF;
+
+    v_lex_done := NOT v_lexical;
+    v_sem_done := NOT v_semantic;
+    IF v_semantic THEN
+        v_ef := coalesce(p_ef_search, trecho._text_setting('trecho.ef_search', '100')::integer);
+    END IF;
+    LOOP
+        IF NOT v_lex_done THEN
+            v_match := CASE WHEN v_few OR v_level > 1 THEN v_words.words ELSE v_words.candidates END;
+            v_exact := v_few;
+            v_sql := format($sql$
+                SELECT array_agg(ROW(h.chunk_key, h.document_id, h.ordinal, h.base%s, NULL, NULL, NULL)::trecho.search_hit)
+                  FROM (SELECT s.chunk_key, s.base, v.document_id, v.ordinal FROM (%s) AS s%s ORDER BY s.base DESC, s.chunk_key LIMIT %s) AS h
+                  JOIN %s AS c ON c.chunk_key = h.chunk_key
+                $sql$,
+                coalesce(' + ' || v_words.bonus_sql, ''),
+                CASE WHEN v_few
+                     THEN format('SELECT f.chunk_key, f.document_id, f.ordinal, %s AS base FROM (%s) AS f JOIN %s AS c ON c.chunk_key = f.chunk_key WHERE %s AND c.search_vector @@ %L::tsquery',
+                                 v_words.score_sql, v_filtered, v_chunks, v_chunk, v_match::text)
+                     ELSE format('SELECT c.chunk_key, %s AS base FROM (SELECT c.chunk_key, c.search_vector FROM %s AS c WHERE c.search_vector @@ %L::tsquery AND %s%s) AS c ORDER BY base DESC, c.chunk_key',
+                                 v_words.score_sql, v_chunks, v_match::text, v_chunk, CASE WHEN v_level = 1 THEN ' LIMIT ' || c_words_limit ELSE '' END)
+                END,
+                CASE WHEN v_few THEN ' CROSS JOIN LATERAL (SELECT s.document_id, s.ordinal) AS v'
+                     ELSE format(' CROSS JOIN LATERAL (%s ORDER BY p.ordinal LIMIT 1) AS v', format(v_placed, 's')) END,
+                v_depth, v_chunks);
+            EXECUTE v_sql INTO v_lex
+              USING p_embedding, p_project, p_branch, p_scopes, p_session_id, p_path_prefix, p_languages, p_metadata_filter, p_updated_after;
+            v_lex := coalesce(v_lex, '{}');
+            v_lex_done := cardinality(v_lex) < v_depth AND (v_few OR v_level > 1);
+            IF p_explain THEN
+                v_parts := v_parts || jsonb_build_object('part', 'words', 'rows', cardinality(v_lex),
+                    'milliseconds', extract(epoch FROM clock_timestamp() - v_clock) * 1000,
+                    'detail', format('level %s, %s, up to %s', v_level, CASE WHEN v_few THEN 'exact over the filtered rows' WHEN v_level = 1 THEN 'pruned candidates' ELSE 'every match' END, v_depth),
+                    'sql', v_sql);
+                v_clock := clock_timestamp();
+            END IF;
+        END IF;
+
+        IF NOT v_sem_done THEN
+            v_exact := v_few OR v_level > 2 OR cardinality(v_sem) < v_limit;
+            IF v_exact THEN
+                -- The added zero keeps the planner from the HNSW index.
+                v_sql := format($sql$
+                    SELECT array_agg(ROW(h.chunk_key, h.document_id, h.ordinal, NULL, 1 - h.distance, NULL, NULL)::trecho.search_hit)
+                      FROM (SELECT f.chunk_key, f.document_id, f.ordinal, (c.embedding <=> $1) + 0 AS distance
+                              FROM (%s) AS f JOIN %s AS c ON c.chunk_key = f.chunk_key
+                             WHERE c.embedding IS NOT NULL AND %s ORDER BY distance, f.chunk_key LIMIT %s) AS h
+                    $sql$, v_filtered, v_chunks, v_chunk, v_depth);
+            ELSE
+                -- OFFSET 0 keeps the probe of placements out of the join order, which keeps the index in charge of the order.
+                v_limit := CASE WHEN v_level = 1 AND p_mode = 'semantic' THEN least(v_depth, greatest(2 * v_need, 20)) ELSE v_depth END;
+                v_sql := format($sql$
+                    SELECT array_agg(ROW(h.chunk_key, v.document_id, v.ordinal, NULL, 1 - h.distance, NULL, NULL)::trecho.search_hit)
+                      FROM (SELECT c.chunk_key, c.embedding <=> $1 AS distance FROM %s AS c
+                             WHERE %s AND EXISTS (%s OFFSET 0) ORDER BY c.embedding <=> $1 LIMIT %s) AS h
+                     CROSS JOIN LATERAL (%s ORDER BY p.ordinal LIMIT 1) AS v
+                    $sql$, v_chunks, v_chunk, format(v_placed, 'c'),
+                    v_limit, format(v_placed, 'h'));
+                v_old_ef := current_setting('hnsw.ef_search');
+                v_old_scan := current_setting('hnsw.iterative_scan');
+                PERFORM set_config('hnsw.ef_search', v_ef::text, true), set_config('hnsw.iterative_scan', 'relaxed_order', true);
+            END IF;
+            EXECUTE v_sql INTO v_sem
+              USING p_embedding, p_project, p_branch, p_scopes, p_session_id, p_path_prefix, p_languages, p_metadata_filter, p_updated_after;
+            IF NOT v_exact THEN
+                PERFORM set_config('hnsw.ef_search', v_old_ef, true), set_config('hnsw.iterative_scan', v_old_scan, true);
+            END IF;
+            v_sem := coalesce(v_sem, '{}');
+            v_sem_done := v_exact AND cardinality(v_sem) < v_depth;
+            IF p_explain THEN
+                v_parts := v_parts || jsonb_build_object('part', 'vectors', 'rows', cardinality(v_sem),
+                    'milliseconds', extract(epoch FROM clock_timestamp() - v_clock) * 1000,
+                    'detail', format('level %s, %s, up to %s', v_level, CASE WHEN v_exact THEN 'exact over the filtered rows' ELSE 'HNSW, ef_search ' || v_ef END, v_depth),
+                    'sql', v_sql);
+                v_clock := clock_timestamp();
+            END IF;
+        END IF;
+
+        EXIT WHEN v_lex_done AND v_sem_done;
+        SELECT coalesce(sum(least(d.chunks, p_per_document)), 0) INTO v_found
+          FROM (SELECT count(DISTINCT h.chunk_key) AS chunks FROM unnest(v_lex || v_sem) AS h GROUP BY h.document_id) AS d;
+        EXIT WHEN v_found >= v_need;
+        v_level := v_level + 1;
+        v_depth := least(v_depth::bigint * 8, 100000000);
+    END LOOP;
+
+    IF v_lexical AND v_semantic THEN
+        -- Both scores for every candidate. The bounds and the first page come from the best c_min_depth of each list, however deep the
+        -- lists are, so that a later page continues an earlier one. A chunk that has no vector yet gets the average of those that have.
+        v_sql := format($sql$
+            WITH pool AS (
+                SELECT h.chunk_key, min(h.document_id) AS document_id, min(h.ordinal) AS ordinal, max(h.lexical) AS lexical, max(h.semantic) AS semantic
+                  FROM unnest($10::trecho.search_hit[]) AS h GROUP BY h.chunk_key
+            ), scored AS MATERIALIZED (
+                SELECT p.chunk_key, p.document_id, p.ordinal, coalesce(p.lexical, %s) AS lexical, coalesce(p.semantic, 1 - (c.embedding <=> $1)) AS semantic
+                  FROM pool AS p JOIN %s AS c ON c.chunk_key = p.chunk_key
+            ), listed AS (
+                SELECT s.*, row_number() OVER (ORDER BY s.lexical DESC, s.document_id, s.ordinal) AS lexical_rank,
+                       row_number() OVER (ORDER BY s.semantic DESC NULLS LAST, s.document_id, s.ordinal) AS semantic_rank
+                  FROM scored AS s
+            ), tiered AS (
+                SELECT l.*, CASE WHEN least(l.lexical_rank, l.semantic_rank) <= %s THEN 0
+                                 ELSE 1 + floor(log(8, least(l.lexical_rank, l.semantic_rank)::numeric / %s)) END AS tier
+                  FROM listed AS l
+            ), bounds AS (
+                SELECT min(t.lexical) AS lexical_low, nullif(max(t.lexical) - min(t.lexical), 0) AS lexical_range,
+                       min(t.semantic) AS semantic_low, nullif(max(t.semantic) - min(t.semantic), 0) AS semantic_range, avg(t.semantic) AS semantic_mean
+                  FROM tiered AS t WHERE t.tier = 0
+            ), fused AS (
+                SELECT t.*, %s AS score FROM tiered AS t CROSS JOIN bounds AS b
+            ), cut AS (
+                SELECT f.*, row_number() OVER (PARTITION BY f.document_id ORDER BY f.tier, f.score DESC, f.ordinal) AS place FROM fused AS f
+            ), final AS (
+                SELECT f.*, row_number() OVER (ORDER BY f.tier, f.score DESC, f.document_id, f.ordinal) AS rank FROM cut AS f WHERE f.place <= $11
+            )
+            SELECT array_agg(ROW(f.chunk_key, f.document_id, f.ordinal, f.lexical, f.semantic, f.score, f.rank)::trecho.search_hit ORDER BY f.rank)
+              FROM final AS f WHERE f.rank > $12 AND f.rank <= $12 + $13
+            $sql$,
+            v_words.score_sql || coalesce(' + ' || v_words.bonus_sql, ''), v_chunks, c_min_depth, c_min_depth,
+            CASE p_fusion
+                WHEN 'rrf' THEN 'greatest(0, $14 * CASE WHEN t.lexical > 0 THEN 61.0 / (60 + t.lexical_rank) ELSE 0 END + (1 - $14) * CASE WHEN t.semantic IS NULL THEN 0 ELSE 61.0 / (60 + t.semantic_rank) END)::double precision'
+                ELSE 'least(1, greatest(0, $14 * coalesce((t.lexical - b.lexical_low) / b.lexical_range, 1) + (1 - $14) * coalesce((coalesce(t.semantic, b.semantic_mean) - b.semantic_low) / b.semantic_range, 1)))'
+            END);
+        EXECUTE v_sql INTO o_hits
+          USING p_embedding, p_project, p_branch, p_scopes, p_session_id, p_path_prefix, p_languages, p_metadata_filter, p_updated_after,
+                v_lex || v_sem, p_per_document, p_skip, p_k, p_lexical_weight;
+    ELSE
+        v_sql := NULL;
+        SELECT array_agg(ROW(f.chunk_key, f.document_id, f.ordinal, f.lexical, f.semantic, f.score, f.rank)::trecho.search_hit ORDER BY f.rank)
+          INTO o_hits
+          FROM (SELECT c.*, row_number() OVER (ORDER BY c.score DESC, c.document_id, c.ordinal) AS rank
+                  FROM (SELECT h.chunk_key, h.document_id, h.ordinal, h.lexical, h.semantic, coalesce(h.lexical, h.semantic) AS score,
+                               row_number() OVER (PARTITION BY h.document_id ORDER BY coalesce(h.lexical, h.semantic) DESC, h.ordinal) AS place
+                          FROM unnest(v_lex || v_sem) AS h) AS c
+                 WHERE c.place <= p_per_document) AS f
+         WHERE f.rank > p_skip AND f.rank <= v_need;
+    END IF;
+    o_hits := coalesce(o_hits, '{}');
+    IF p_explain THEN
+        v_parts := v_parts || jsonb_build_object('part', 'fusion', 'rows', cardinality(o_hits),
+            'milliseconds', extract(epoch FROM clock_timestamp() - v_clock) * 1000,
+            'detail', format('%s by words, %s by vector, over-fetch %s for %s wanted', cardinality(v_lex), cardinality(v_sem), v_depth, v_need), 'sql', v_sql);
+        o_details := v_parts;
+    END IF;
+END
+$function$;
+COMMENT ON FUNCTION trecho._search IS 'Hits of a search, in order, and with p_explain how they came about.';
+REVOKE ALL ON FUNCTION trecho._search FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION trecho._check_search(
+    p_k integer, p_skip integer, p_mode text, p_project text, p_branch text, p_per_document integer, p_lexical_weight double precision, p_fusion text, p_ef_search integer
+)
+RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+BEGIN
+    IF p_k IS NULL OR p_k NOT BETWEEN 1 AND 1000 THEN
+        RAISE EXCEPTION 'k must be between 1 and 1000, got %', coalesce(p_k::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use skip to read further pages.';
+    END IF;
+    IF p_skip IS NULL OR p_skip NOT BETWEEN 0 AND 100000 THEN
+        RAISE EXCEPTION 'skip must be between 0 and 100000, got %', coalesce(p_skip::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF p_mode IS NULL OR p_mode NOT IN ('hybrid', 'lexical', 'semantic') THEN
+        RAISE EXCEPTION 'mode must be hybrid, lexical or semantic, got %', coalesce(quote_literal(p_mode), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'hybrid answers by words where no vector is given.';
+    END IF;
+    IF p_per_document IS NULL OR p_per_document < 1 THEN
+        RAISE EXCEPTION 'per_document must be 1 or more, got %', coalesce(p_per_document::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF p_lexical_weight IS NULL OR NOT p_lexical_weight BETWEEN 0 AND 1 THEN
+        RAISE EXCEPTION 'lexical_weight must be between 0 and 1, got %', coalesce(p_lexical_weight::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF p_fusion IS NULL OR p_fusion NOT IN ('minmax', 'rrf') THEN
+        RAISE EXCEPTION 'fusion must be minmax or rrf, got %', coalesce(quote_literal(p_fusion), 'NULL') USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF p_ef_search NOT BETWEEN 1 AND 1000 THEN
+        RAISE EXCEPTION 'ef_search must be between 1 and 1000, got %', p_ef_search USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF p_branch IS NULL THEN
+        RAISE EXCEPTION 'branch must not be NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Leave it out to use the branch main.';
+    END IF;
+    PERFORM trecho._require_read(p_project);
+END
+$function$;
+COMMENT ON FUNCTION trecho._check_search(integer, integer, text, text, text, integer, double precision, text, integer) IS
+    'Raises 22023 for a bad argument of a search, 42501 for a project the caller may not read.';
+REVOKE ALL ON FUNCTION trecho._check_search(integer, integer, text, text, text, integer, double precision, text, integer) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION trecho.search(
+    query           text,
+    embedding       @extschema:vector@.vector DEFAULT NULL,  -- of the query, 768 numbers, made as trecho.query_recipe() says
+    index_version   integer DEFAULT NULL,                   -- NULL: the active one
+    k               integer DEFAULT 10,
+    skip            integer DEFAULT 0,                      -- results of earlier pages
+    mode            text DEFAULT 'hybrid',
+    project         text DEFAULT 'default',
+    branch          text DEFAULT 'main',
+    scopes          trecho.chunk_scope[] DEFAULT NULL,      -- NULL in a filter: do not filter
+    session_id      uuid DEFAULT NULL,
+    path_prefix     text DEFAULT NULL,
+    languages       text[] DEFAULT NULL,
+    metadata_filter jsonb DEFAULT NULL,                     -- the metadata of the document contains it
+    updated_after   timestamptz DEFAULT NULL,
+    per_document    integer DEFAULT 1,                      -- most passages of one document
+    lexical_weight  double precision DEFAULT 0.5,           -- of words against vectors, 0 to 1
+    fusion          text DEFAULT 'minmax',                  -- or rrf
+    prefix          boolean DEFAULT false,                  -- the last word may be unfinished
+    ef_search       integer DEFAULT NULL                    -- NULL: setting trecho.ef_search, else 100
+)
+RETURNS SETOF trecho.search_result
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER ROWS 10
+SET search_path = pg_catalog, @extschema:vector@, pg_temp
+AS $function$
+DECLARE
+    v_version integer;
+    v_hits    trecho.search_hit[];
+BEGIN
+    PERFORM trecho._check_search(search.k, search.skip, search.mode, search.project, search.branch, search.per_document, search.lexical_weight,
+                                 search.fusion, search.ef_search);
+    IF search.mode = 'semantic' AND search.embedding IS NULL THEN
+        RAISE EXCEPTION 'mode semantic needs a query vector'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass embedding, or use mode lexical.';
+    END IF;
+    SELECT s.o_version, s.o_hits INTO v_version, v_hits
+      FROM trecho._search(coalesce(search.query, ''), search.embedding, search.index_version, search.k, search.skip, search.mode, search.project,
+                          search.branch, search.scopes, search.session_id, search.path_prefix, search.languages, search.metadata_filter,
+                          search.updated_after, search.per_document, search.lexical_weight, search.fusion, search.prefix, search.ef_search, false) AS s;
+    IF cardinality(v_hits) > 0 THEN
+        RETURN QUERY SELECT r.* FROM trecho._search_results(v_version, v_hits) AS r ORDER BY r.rank;
+    END IF;
+END
+$function$;
+COMMENT ON FUNCTION trecho.search IS
+    'Search passages by words (lexical), by vector (semantic) or both (hybrid, the default; without a vector it answers by words). Quoted phrases and -words are hard filters; any string is a query. Returns k passages, at most per_document of one document, best first (trecho.search_result documents the scores). Raises 42501 for a project the caller may not read; TR001 for an unknown version; TR002 when a vector is given and nothing is indexed; TR003 for a vector without index_version while several versions stand; TR006 for a vector of another version; 22023 for a bad argument.';
+REVOKE ALL ON FUNCTION trecho.search FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.search TO trecho_reader;
+
+CREATE OR REPLACE FUNCTION trecho._search_results(p_index_version integer, p_hits trecho.search_hit[])
+RETURNS SETOF trecho.search_result
+LANGUAGE plpgsql STABLE PARALLEL SAFE ROWS 10
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $function$
+BEGIN
+    RETURN QUERY EXECUTE format($sql$
+        SELECT h.rank, h.score, h.lexical, h.semantic, p.chunk_id, d.doc_id, d.scope, d.source_path, d.session_id, d.title, p.anchor, p.ordinal,
+               i.chunk_count, p.start_line, p.end_line, c.content, d.metadata, c.symbol, %1$s
+          FROM unnest($1) AS h
+          JOIN trecho.%2$I AS c ON c.chunk_key = h.chunk_key
+          JOIN trecho.%3$I AS p ON p.document_id = h.document_id AND p.ordinal = h.ordinal
+          JOIN trecho.documents AS d ON d.document_id = h.document_id
+          JOIN trecho.indexed_documents AS i ON i.index_version = %1$s AND i.document_id = h.document_id
+        $sql$, p_index_version, 'chunks_' || p_index_version, 'placements_' || p_index_version)
+    USING p_hits;
+END
+$function$;
+COMMENT ON FUNCTION trecho._search_results(integer, trecho.search_hit[]) IS 'Hits with their text and source.';
+REVOKE ALL ON FUNCTION trecho._search_results(integer, trecho.search_hit[]) FROM PUBLIC;
