@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from . import parsing
 from .identity import slug
 from .languages import GRAMMARS, language_of
-from .model import Chunk, Deadline, Lines, Settings
+from .model import Chunk, Deadline, Settings
 from .windows import chunk_windows, window_spans
 
 WINDOW = "window"
@@ -44,18 +45,19 @@ _SCALAR = rb"[ ]*[\"']?([^\s\"'#,{}]+)"
 _FLOW_NAME = re.compile(rb"[{,]\s*name:" + _SCALAR)
 
 _START = itemgetter(0, 1)
+_new = tuple.__new__  # a NamedTuple without the call in between
 
 
-class _Item(NamedTuple):
+@dataclass(slots=True)
+class _Item:
     """One declaration: bytes [begin, end) with what belongs to it, whole lines where it has them alone."""
 
     begin: int
     end: int
     kind: str
-    name: str
+    name: str  # fixed by the pattern or given by position; else empty, and captured
     node: Any
-    name_node: Any | None
-    body: Any | None
+    captures: dict[str, list[Any]]
 
 
 class _Region(NamedTuple):
@@ -67,6 +69,7 @@ class _Region(NamedTuple):
     kind: str = ""  # of the container; empty for the file
     symbol: str = ""
     anchor: str = ""
+    context: str = ""
     headers: tuple[str, ...] = ()
 
 
@@ -125,16 +128,15 @@ class _Cutter:
         self._settings = settings
         self._deadline = deadline
         self._chunks: list[Chunk] = []
-        self._lines = Lines(text)
+        self._offset, self._line = 0, 1  # one character and the line it is on
         self._ascii = len(data) == len(text)
         self._byte = self._char = 0  # one place in both counts
         self._last_begin = -1  # byte where the last chunk begins, when it is a whole symbol
         self._anchors: dict[str, int] = {}
-        self._contexts: dict[tuple[str, ...], str] = {}
 
     def cut(self, root: Any) -> list[Chunk]:
         """Go through the file in order, and into each container that is split, without recursion."""
-        stack = [self._steps(_Region(0, len(self._data), root))]
+        stack = [self._steps(_Region(0, len(self._data), root, context=self._language))]
         while stack:
             inner = next(stack[-1], None)
             if inner is None:
@@ -154,41 +156,50 @@ class _Cutter:
             return
         done = region.begin
         if region.kind and items:
-            items[0] = self._header(region, items[0])
+            self._header(region, items[0])
             done = items[0].begin
-        for number, item in enumerate(items):
-            begin = item.begin
-            if begin > done and self._gap(region, done, begin, opens=number == 0):
-                item = item._replace(begin=done)  # noqa: PLW2901
+        opens = True
+        for item in items:
+            if item.begin > done and self._gap(region, done, item.begin, opens):
+                item.begin = done
             inner = self._symbol(region, item)
             if inner is not None:
                 yield inner
             done = item.end
-        self._gap(region, done, region.end)
+            opens = False
+        if done < region.end:
+            self._gap(region, done, region.end)
 
-    def _header(self, region: _Region, first: _Item) -> _Item:
+    def _header(self, region: _Region, first: _Item) -> None:
         """Make a chunk of what stands before the first member of a container, or give it to that member."""
         data, begin = self._data, region.begin
-        if region.kind == "key" and data.count(b"\n", begin, first.begin) <= _MAX_KEY_LINES:
-            return first._replace(begin=begin)
-        if _WORD.search(data, begin, first.begin) is None:
-            return first._replace(begin=begin)
-        self._whole(region._replace(end=first.begin, headers=region.headers[:-1]))
-        return first
+        if (region.kind == "key" and data.count(b"\n", begin, first.begin) <= _MAX_KEY_LINES) or _WORD.search(
+            data, begin, first.begin
+        ) is None:
+            first.begin = begin
+        else:
+            headers = region.headers[:-1]
+            self._symbol(
+                region._replace(symbol="", anchor="", context=self._context(headers), headers=headers),
+                _Item(begin, first.begin, region.kind, region.symbol, None, {}),
+                region.anchor,
+            )
 
     def _documents(self, region: _Region, items: list[_Item]) -> Iterator[_Region]:
         """YAML documents. One alone is the file itself, unless it is a Kubernetes object."""
         done = region.begin
         for number, item in enumerate(items, 1):
-            name = None if item.body is None else self._manifest_name(item.body)
+            body = item.captures["body"][0] if "body" in item.captures else None
+            name = None if body is None else self._manifest_name(body)
             if name is None and len(items) == 1:
-                if item.body is not None:
-                    yield _Region(region.begin, region.end, item.body)
+                if body is not None:
+                    yield region._replace(node=body)
                     done = region.end
                 break
             if self._gap(region, done, item.begin, opens=number == 1):
-                item = item._replace(begin=done)  # noqa: PLW2901
-            inner = self._symbol(region, item._replace(name=name or f"doc{number}"))
+                item.begin = done
+            item.name = name or f"doc{number}"
+            inner = self._symbol(region, item)
             if inner is not None:
                 yield inner
             done = item.end
@@ -209,92 +220,123 @@ class _Cutter:
         name = _direct_name(values.get(b"metadata", b""))
         return _clean(kind.strip() + b"/" + name if name else kind)
 
-    def _symbol(self, region: _Region, item: _Item) -> _Region | None:
-        """Make the chunks of one declaration, or give back the region of a container to be split."""
-        data, settings = self._data, self._settings
-        begin, end = item.begin, item.end
-        symbol = f"{region.symbol}{self._separator}{item.name}" if region.symbol else item.name
-        if len(symbol) > _MAX_SYMBOL_CHARS:
-            symbol = "…" + symbol[1 - _MAX_SYMBOL_CHARS :]
-        anchor = _anchor_part(item.name)
-        if region.anchor:
-            anchor = f"{region.anchor}/{anchor}" if anchor else region.anchor
-        target = _Region(begin, end, item.body, item.kind, symbol, anchor, region.headers)
-        if item.body is not None and (
-            data.count(b"\n", begin, end - 1) >= settings.container_max_lines
-            or end - begin > settings.chunk_max_bytes
-        ):
-            return target._replace(headers=(*region.headers[1 - _MAX_HEADERS :], self._header_text(item)))
-        self._whole(target)
+    def _symbol(self, region: _Region, item: _Item, anchor: str = "") -> _Region | None:
+        """Make the chunk of one declaration, windows where it is too large for one, or give back the region
+        of a container to be split."""
+        data, text, settings = self._data, self._text, self._settings
+        begin, end, kind = item.begin, item.end, item.kind
+        name = self._name(item)
+        while data[end - 1] in b" \n\t" and end > begin:
+            end -= 1
+        breaks = data.count(b"\n", begin, end)
+        large = end - begin > settings.chunk_max_bytes
+        symbol = name
+        if region.symbol:
+            symbol = f"{region.symbol}{self._separator}{name}"
+            if len(symbol) > _MAX_SYMBOL_CHARS:
+                symbol = "…" + symbol[1 - _MAX_SYMBOL_CHARS :]
+        if not anchor:
+            anchor = _anchor_part(name)
+            if region.anchor:
+                anchor = f"{region.anchor}/{anchor}" if anchor else region.anchor
+        if (large or breaks >= settings.container_max_lines) and "body" in item.captures:
+            headers = (*region.headers[1 - _MAX_HEADERS :], self._header_text(item, name))
+            body = item.captures["body"][0]
+            return _Region(begin, item.end, body, kind, symbol, anchor, self._context(headers), headers)
+        if large or breaks >= settings.symbol_max_lines:
+            context = self._context((*region.headers, f"{kind} {symbol}"))
+            self._windows(anchor, context, begin, end)
+            return None
+        if anchor in self._anchors:
+            anchor = self._unique(anchor)
+        elif anchor:
+            self._anchors[anchor] = 0
+        low, high = (begin, end) if self._ascii else (self._at(begin), self._at(end))
+        line = self._line + text.count("\n", self._offset, low)
+        self._offset, self._line = high, line + breaks
+        chunks = self._chunks
+        chunks.append(
+            _new(
+                Chunk,
+                (
+                    len(chunks) + 1,
+                    kind,
+                    symbol,
+                    anchor,
+                    region.context,
+                    line,
+                    line + breaks,
+                    text[low:high],
+                ),
+            )
+        )
+        self._last_begin = begin
         return None
 
-    def _header_text(self, item: _Item) -> str:
+    def _header_text(self, item: _Item, name: str) -> str:
         """The line that opens a container, such as `impl<T> Foo<T>`."""
-        data, begin = self._data, item.node.start_byte
-        if item.body is None or item.kind == "document":
-            return item.name
-        if item.name_node is not None:
-            begin = max(begin, data.rfind(b"\n", begin, item.name_node.start_byte) + 1)
-        raw = data[begin : min(item.body.start_byte, begin + _MAX_HEADER_BYTES)]
+        if item.kind == "document":
+            return name
+        data, captures, begin = self._data, item.captures, item.node.start_byte
+        if "name" in captures:
+            begin = max(begin, data.rfind(b"\n", begin, captures["name"][0].start_byte) + 1)
+        raw = data[begin : min(captures["body"][0].start_byte, begin + _MAX_HEADER_BYTES)]
         if self._comment:
             raw = raw.partition(self._comment)[0]
-        return " ".join(raw.decode("utf-8", "ignore").split()).rstrip(" :{") or item.name
+        return " ".join(raw.decode("utf-8", "ignore").split()).rstrip(" :{") or name
 
     # --- declarations --------------------------------------------------------------------------------------
+
+    def _found(self, node: Any) -> list[tuple[int, int, Any, dict[str, list[Any]]]]:
+        """What the query captures under a node, in order: start, pattern, node, captures."""
+        patterns = self._patterns
+        found = []
+        for index, captures in self._matches(node):
+            role = patterns[index].role
+            if role != "error":
+                captured = captures[role][0]
+                found.append((captured.start_byte, index, captured, captures))
+        found.sort(key=_START)
+        return found
 
     def _items(self, region: _Region) -> list[_Item]:
         """The declarations of a region in order, each with its comments and attributes; none overlap."""
         data, patterns, comment = self._data, self._patterns, self._comment
-        found = []
-        for index, captures in self._matches(region.node):
-            node = captures[patterns[index].role][0]
-            found.append((node.start_byte, index, node, captures))
-        found.sort(key=_START)
         items: list[_Item] = []
         lead = lead_end = -1  # the run of comments and attributes that stands before
         floor = region.begin  # where what stands before ends
         line_floor = region.begin  # the lowest place that comments may be taken from
-        for start, index, node, captures in found:
+        last: _Item | None = None
+        for start, index, node, captures in self._found(region.node):
             if start < floor:
                 continue  # another pattern had it
-            role, kind, fixed = patterns[index]
+            role, kind, name = patterns[index]
+            begin = start
+            if lead >= 0:
+                between = data[lead_end:start]
+                if not between or (between.isspace() and between.count(b"\n") <= 1):
+                    begin = lead
             if role == "lead":
-                if lead < 0 or not self._adjacent(lead_end, start):
-                    lead = start if self._opens_line(floor, start) else -1
+                lead = begin if begin < start else start if self._opens_line(floor, start) else -1
                 lead_end = node.end_byte
+                if data[lead_end - 1] == 10:
+                    lead_end -= 1  # a Rust doc comment includes its line end
                 continue
-            begin, lead = (lead if lead >= 0 and self._adjacent(lead_end, start) else start), -1
-            if role == "error":
-                continue
+            lead = -1
             line = data.rfind(b"\n", floor, begin) + 1 or floor
             if line < begin and (not data[line:begin].isspace() or (line == floor and data[line - 1] != 10)):
                 line = begin  # it shares its first line with what stands before
             elif comment:
                 line = self._over_comments(line, begin, line_floor)
-            if items and line < items[-1].end:
-                items[-1] = items[-1]._replace(end=line)
-            name_node = captures["name"][0] if "name" in captures else None
-            name = fixed if name_node is None else self._name(name_node, captures)
-            body = captures["body"][0] if "body" in captures else None
+            if last is not None:
+                last.end = self._line_end(last.end, line)
             floor = node.end_byte
             line_floor = start + 1
-            items.append(_Item(line, floor, kind, name, node, name_node, body))
-        limit = region.end
-        for number in range(len(items) - 1, -1, -1):
-            item = items[number]
-            end = self._line_end(item.end, limit)
-            if end != item.end:
-                items[number] = item._replace(end=end)
-            limit = item.begin
+            last = _Item(line, floor, kind, name, node, captures)
+            items.append(last)
+        if last is not None:
+            last.end = self._line_end(last.end, region.end)
         return items
-
-    def _adjacent(self, end: int, start: int) -> bool:
-        """Whether nothing but at most one line end lies between what ends and what starts."""
-        data = self._data
-        if data[end - 1] == 10:
-            end -= 1  # a Rust doc comment includes its line end
-        between = data[end:start]
-        return not between or (between.isspace() and between.count(b"\n") <= 1)
 
     def _opens_line(self, floor: int, start: int) -> bool:
         """Whether the line that `start` is on holds nothing else before it."""
@@ -320,23 +362,28 @@ class _Cutter:
     def _line_end(self, end: int, limit: int) -> int:
         """The end of the line that a declaration ends on, or `end` where too much stands there."""
         data = self._data
-        if end >= limit or data[end - 1] == 10:
-            return min(end, limit)
+        if end >= limit:
+            return limit
+        if data[end - 1] == 10:
+            return end
         line_end = data.find(b"\n", end, min(limit, end + _MAX_LINE_REST_BYTES)) + 1
         if line_end:
             return line_end
         return limit if limit - end <= _MAX_LINE_REST_BYTES else end
 
-    def _name(self, node: Any, captures: dict[str, list[Any]]) -> str:
-        data = self._data
-        name = _clean(data[node.start_byte : node.end_byte])
+    def _name(self, item: _Item) -> str:
+        """The name of a declaration within its container."""
+        data, captures = self._data, item.captures
+        if item.name or "name" not in captures:
+            return item.name
+        start, end = captures["name"][0].byte_range
+        name = _clean(data[start:end])
         if "trait" in captures:
-            trait = captures["trait"][0]
-            return f"<{_without_generics(name)} as {_clean(data[trait.start_byte : trait.end_byte])}>"
+            start, end = captures["trait"][0].byte_range
+            return f"<{_without_generics(name)} as {_clean(data[start:end])}>"
         if "scope" in captures:
-            scope = captures["scope"][0]
-            owner = _without_generics(_clean(data[scope.start_byte : scope.end_byte]).lstrip("*"))
-            return f"{owner}{self._separator}{name}"
+            start, end = captures["scope"][0].byte_range
+            return f"{_without_generics(_clean(data[start:end]).lstrip('*'))}{self._separator}{name}"
         return _without_generics(name) if "<" in name else name
 
     # --- chunks --------------------------------------------------------------------------------------------
@@ -347,7 +394,7 @@ class _Cutter:
         Marks without a word, such as a closing brace, go to the symbol before them; True says that they
         should go to the one after them instead, because none stands before.
         """
-        inside = self._data[begin:end].strip() if end > begin else b""
+        inside = self._data[begin:end].strip()
         if not inside:
             return False
         if len(inside) <= _MAX_MARKS_BYTES and _WORD.search(inside) is None:
@@ -355,7 +402,7 @@ class _Cutter:
                 return True
             if self._last_begin >= 0 and self._extend(begin, end):
                 return False
-        self._windows(region.anchor, region.headers, begin, end)
+        self._windows(region.anchor, region.context, begin, end)
         return False
 
     def _extend(self, begin: int, end: int) -> bool:
@@ -367,57 +414,50 @@ class _Cutter:
             or data.count(b"\n", first, end) >= settings.symbol_max_lines
         ):
             return False
-        last = self._chunks[-1]
-        text = self._text[self._at(first) : self._at(end)]
-        self._chunks[-1] = last._replace(content=text, end_line=last.start_line + text.count("\n"))
+        low, high = self._at(first), self._at(end)
+        last = self._chunks.pop()
+        self._add(last[1:5], low, high)
         return True
 
-    def _whole(self, target: _Region) -> None:
-        """Make one chunk of a symbol, or windows when it is too large for one."""
-        data, settings = self._data, self._settings
-        begin, end, _, kind, symbol, anchor, headers = target
-        while end > begin and data[end - 1] in b" \n\t":
-            end -= 1
-        breaks = data.count(b"\n", begin, end)
-        if breaks >= settings.symbol_max_lines or end - begin > settings.chunk_max_bytes:
-            self._windows(anchor, (*headers, f"{kind} {symbol}"), begin, end)
-            return
-        low = self._at(begin)
-        line = self._lines.at(low)
-        text = self._text[low : self._at(end)]
-        chunks = self._chunks
-        chunks.append(
-            Chunk(
-                len(chunks) + 1,
-                kind,
-                symbol,
-                self._unique(anchor),
-                self._context(headers),
-                line,
-                line + breaks,
-                text,
-            )
+    def _windows(self, anchor: str, context: str, begin: int, end: int) -> None:
+        text, settings = self._text, self._settings
+        low, high = self._at(begin), self._at(end)
+        spans = self._one_window(begin, end, low, high) or window_spans(
+            text, low, high, settings, self._deadline
         )
-        self._last_begin = begin
-
-    def _windows(self, anchor: str, headers: tuple[str, ...], begin: int, end: int) -> None:
-        text, settings, chunks = self._text, self._settings, self._chunks
-        context = self._context(headers)
-        for low, high in window_spans(text, self._at(begin), self._at(end), settings, self._deadline):
-            line = self._lines.at(low)
-            chunks.append(
-                Chunk(
-                    len(chunks) + 1,
-                    WINDOW,
-                    "",
-                    self._unique(anchor),
-                    context,
-                    line,
-                    line + text.count("\n", low, high),
-                    text[low:high],
-                )
-            )
+        for span in spans:
+            self._add((WINDOW, "", self._unique(anchor), context), *span)
         self._last_begin = -1
+
+    def _one_window(self, begin: int, end: int, low: int, high: int) -> list[tuple[int, int]]:
+        """The span of the only window, as window_spans gives it; nothing where it takes more than one."""
+        data, settings = self._data, self._settings
+        if (
+            end - begin > settings.chunk_max_bytes
+            or settings.stable_windows
+            or data.count(b"\n", begin, end) >= settings.window_lines
+        ):
+            return []
+        inside = self._text[low:high].rstrip()
+        high = low + len(inside)
+        blank = len(inside) - len(inside.lstrip())
+        if blank:
+            line = inside.rfind("\n", 0, blank) + 1
+            low += line if line or begin == 0 or data[begin - 1] == 10 else blank
+        return [(low, high)] if high > low else []
+
+    def _add(self, names: tuple[str, str, str, str], low: int, high: int) -> None:
+        """Add the chunk of characters [low, high); `names` are kind, symbol, anchor and context."""
+        text, offset = self._text, self._offset
+        if low >= offset:
+            line = self._line + text.count("\n", offset, low)
+        else:
+            line = self._line - text.count("\n", low, offset)
+        content = text[low:high]
+        last_line = line + content.count("\n")
+        self._offset, self._line = high, last_line
+        chunks = self._chunks
+        chunks.append(_new(Chunk, (len(chunks) + 1, *names, line, last_line, content)))
 
     def _at(self, offset: int) -> int:
         """The character offset of a byte offset; cheap when asked near the one before."""
@@ -446,10 +486,7 @@ class _Cutter:
 
     def _context(self, headers: tuple[str, ...]) -> str:
         """The language, and the containers from the outermost to the innermost."""
-        context = self._contexts.get(headers)
-        if context is None:
-            context = self._contexts[headers] = "\n".join([self._language, *headers])
-        return context
+        return "\n".join([self._language, *headers])
 
 
 def _clean(raw: bytes) -> str:

@@ -14,7 +14,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import accumulate
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -115,11 +114,7 @@ def _pattern(query: Any, source: str, index: int) -> Pattern:
 # --- before the parse --------------------------------------------------------------------------------------
 
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"()[]{}")
-_STEP = [0] * 256
-for _byte in b"([{":
-    _STEP[_byte] = 1
-for _byte in b")]}":
-    _STEP[_byte] = -1
+_FOLD = bytes.maketrans(b"[]{}", b"()()")
 _FAR_INDENT = re.compile(rb"^[ \t]{%d}" % (MAX_INDENT_LEVELS // 2), re.MULTILINE)
 _INDENTED_LINE = re.compile(rb"^([ \t]*)([^ \t\n][^\n]*)", re.MULTILINE)
 _INDICATOR = re.compile(rb"[-?:](?:[ \t]|$)")
@@ -143,15 +138,16 @@ def may_parse(data: bytes, language: str, grammar: Grammar) -> bool:
 
 
 def _shallow_brackets(data: bytes) -> bool:
-    brackets = data.translate(None, _NOT_BRACKETS)
-    if brackets.count(b"(") + brackets.count(b"[") + brackets.count(b"{") <= MAX_BRACKET_DEPTH:
+    """Whether brackets nest at most `MAX_BRACKET_DEPTH` deep, found by taking pairs out from the inside."""
+    brackets = data.translate(_FOLD, _NOT_BRACKETS)
+    if brackets.count(b"(") <= MAX_BRACKET_DEPTH:
         return True
-    # The depth counts from the lowest point before it, so that stray closing ones hide nothing.
-    depths = list(accumulate(map(_STEP.__getitem__, brackets), initial=0))
-    if max(depths) - min(depths) <= MAX_BRACKET_DEPTH:
-        return True
-    lowest = accumulate(depths, min)
-    return max(map(int.__sub__, depths, lowest)) <= MAX_BRACKET_DEPTH
+    for _ in range(MAX_BRACKET_DEPTH):
+        left = brackets.replace(b"()", b"")
+        if len(left) == len(brackets):
+            return left.count(b"(") <= MAX_BRACKET_DEPTH
+        brackets = left
+    return False
 
 
 def _indent_levels(data: bytes) -> int:
