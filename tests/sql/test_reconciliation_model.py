@@ -52,13 +52,21 @@ class Index(RuleBasedStateMachine):
             self.conn.execute("SELECT trecho.drop_project(%s)", (self.project,))
             self.conn.close()
 
-    @rule(branch=st.sampled_from(BRANCHES), where=SET_AND_PATH, text=TEXTS)
-    def write(self, branch: str, where: tuple[str, str], text: str) -> None:
-        self.files[branch, where[0]][where[1]] = text
-
-    @rule(branch=st.sampled_from(BRANCHES), where=SET_AND_PATH)
-    def delete(self, branch: str, where: tuple[str, str]) -> None:
-        self.files[branch, where[0]].pop(where[1], None)
+    @rule(
+        branch=st.sampled_from(BRANCHES),
+        edits=st.dictionaries(SET_AND_PATH, st.none() | TEXTS | TEXTS, min_size=1),
+        and_publish=st.booleans(),
+    )
+    def edit(self, branch: str, edits: dict[tuple[str, str], str | None], and_publish: bool) -> None:
+        """Some files are written, some (None) deleted; half of the time a pass over both sets follows."""
+        for (source_set, path), text in edits.items():
+            if text is None:
+                self.files[branch, source_set].pop(path, None)
+            else:
+                self.files[branch, source_set][path] = text
+        if and_publish:
+            for source_set in SETS:
+                self.reconcile(branch, source_set)
 
     @rule(branch=st.sampled_from(BRANCHES), source_set=st.sampled_from(sorted(SETS)), data=st.data())
     def rename(self, branch: str, source_set: str, data: st.DataObject) -> None:
@@ -84,6 +92,9 @@ class Index(RuleBasedStateMachine):
         assert row == {"gone": self.put[branch].pop(name, None) is not None}
 
     @rule(branch=st.sampled_from(BRANCHES), source_set=st.sampled_from(sorted(SETS)))
+    def publish(self, branch: str, source_set: str) -> None:
+        self.reconcile(branch, source_set)
+
     def reconcile(self, branch: str, source_set: str) -> None:
         pass_id = self._stage(self.conn, branch, source_set)
         while self._value("SELECT trecho.plan_pass(%s, 2)", pass_id):
@@ -115,13 +126,18 @@ class Index(RuleBasedStateMachine):
             pid = conn.info.backend_pid
             self.conn.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
 
-    @rule()
+    @rule(branch=st.sampled_from(BRANCHES), what=st.sampled_from(["gc", "gc", "gc", "drop"]))
+    def clean(self, branch: str, what: str) -> None:
+        if what == "gc":
+            self.gc()
+        else:
+            self.drop_branch(branch)
+
     def gc(self) -> None:
         with self.conn.transaction():
             self.conn.execute("SET LOCAL trecho.grace = '0'")
             self.conn.execute("SELECT trecho.gc()")
 
-    @rule(branch=st.sampled_from(BRANCHES))
     def drop_branch(self, branch: str) -> None:
         self.conn.execute("SELECT trecho.drop_branch(%s, %s)", (self.project, branch))
         self.put[branch] = {}
@@ -218,7 +234,7 @@ class Index(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize(
-    ("examples", "steps"), [(8, 25), pytest.param(60, 50, marks=pytest.mark.slow)], ids=["short", "long"]
+    ("examples", "steps"), [(20, 20), pytest.param(100, 50, marks=pytest.mark.slow)], ids=["short", "long"]
 )
 def test_any_history__leaves_the_index_equal_to_one_built_from_nothing(
     dsn: str, examples: int, steps: int
