@@ -8,11 +8,11 @@
 #   server.sh dsn          print the DSN if it is running, else fail
 #   server.sh status       print where it is and whether it runs
 #   server.sh exec CMD…    run a program of the server (pg_dump, psql, …) as the server's user
-#   server.sh wheels       download the grammars' wheels, print their directory
+#   server.sh wheels       download the grammars' wheels, put them where Dockerfile.postgres finds them (.server/wheels)
 #
 # Environment: SERVER=debian|root|docker picks how it is made (default: debian where the system's packages suffice, else
 # root); TRECHO_SERVER=NAME names a further server of this checkout (default: dev); TRECHO_STATE_HOME and XDG_CACHE_HOME
-# move the clusters and the shared files.
+# move the clusters and the shared files; TRECHO_DOCKER_NETWORK=host for a Docker that has no bridge.
 set -Eeuo pipefail
 umask 022
 
@@ -58,7 +58,7 @@ apt_install() {
     quietly "${install[@]}" || { quietly apt-get update -q && quietly "${install[@]}"; }
 }
 
-# The wheels of the grammars for the Python of the server, with the pip of this checkout: its certificates are right.
+# Prints the directory of the grammars' wheels for the Python of the server. The pip of this checkout fetches them: its certificates are right.
 wheels() { # [python version, default that of the private root and the image]
     local python=${1:-3.13} dir aside
     dir=$cache/wheels-$python-$(hash_of "$lock")
@@ -307,6 +307,8 @@ start() {
         rm -f "$(outside)/password"
         remember kind "$kind"
         remember root "${root%/}"
+        remember bin "$bin"
+        remember grammars "$grammars"
         launch
         remember built "$wanted"
         say "started ($kind) on port $(recall port), data in $(outside)"
@@ -329,13 +331,16 @@ halt() {
 stop() {
     if [ ! -d "$state" ]; then return; fi
     hold_state
-    if [ "$(recall kind)" = docker ]; then docker stop "trecho-$key" >/dev/null 2>&1 || true; else halt; fi
+    if [ "$(recall kind)" = docker ]; then docker stop "$container" >/dev/null 2>&1 || true; else halt; fi
     rm -f "$dsn_file"
 }
 
 clean() {
     stop
-    if [ "$(recall kind)" = docker ]; then docker rm --force --volumes "trecho-$key" >/dev/null 2>&1 || true; docker volume rm "trecho-$key" >/dev/null 2>&1 || true; fi
+    if [ "$(recall kind)" = docker ]; then
+        docker rm --force "$container" >/dev/null 2>&1 || true
+        docker volume rm "$container" >/dev/null 2>&1 || true
+    fi
     local inner
     inner=$(recall root)
     if [ -n "$inner" ]; then rm -rf "${inner:?}$cluster"; fi
@@ -357,12 +362,71 @@ clean_all() {
     if am_root; then rm -rf /opt/trecho/grammars-*; rmdir /opt/trecho 2>/dev/null || true; fi
 }
 
-start_docker() { die "not yet"; }
+# ---- Docker ----------------------------------------------------------------------------------------------------------
+
+container=trecho-$key
+
+stage_wheels() { # the build context is this checkout, the cache is not in it
+    local dir
+    dir=$(wheels)
+    mkdir -p "$link"
+    rm -rf "$link/wheels"
+    cp -r "$dir" "$link/wheels"
+}
+
+start_docker() {
+    command -v docker >/dev/null || die "there is no docker command here" "Install Docker, or leave SERVER unset."
+    docker version >/dev/null 2>&1 || die "no Docker daemon answers" "Start it, set DOCKER_HOST, or leave SERVER unset."
+    local image port network=()
+    image=trecho-postgres:$(hash_of "$lock" "$here/scripts/provision.sh" "$here/scripts/cluster.sh" "$here/Dockerfile.postgres")
+    if [ "${TRECHO_DOCKER_NETWORK:-}" = host ]; then network=(--network host); fi
+    if ! docker image inspect "$image" >/dev/null 2>&1; then
+        stage_wheels
+        say "building $image"
+        quietly docker build ${network[@]+"${network[@]}"} --tag "$image" --file "$here/Dockerfile.postgres" "$here"
+    fi
+    if [ "$(docker inspect --format '{{.Config.Image}}' "$container" 2>/dev/null)" != "$image" ]; then
+        docker rm --force "$container" >/dev/null 2>&1 || true # its data is in the volume
+    fi
+    if ! running; then
+        docker rm --force "$container" >/dev/null 2>&1 || true
+        if [ -z "$(recall password)" ]; then
+            (umask 077 && remember password "$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')")
+        fi
+        port=$(recall port)
+        [ -n "$port" ] || port=$((15432 + 16#${key:0:6} % 10000))
+        while port_taken "$port"; do port=$((port + 1)); done
+        remember port "$port"
+        remember kind docker
+        remember checkout "$here ($name)"
+        if [ ${#network[@]} = 0 ]; then
+            network=(--publish "127.0.0.1:$port:5432")
+        else
+            network+=(--env "PGPORT=$port" --env TRECHO_LISTEN=127.0.0.1)
+        fi
+        POSTGRES_PASSWORD=$(recall password) docker run --detach --name "$container" --env POSTGRES_PASSWORD \
+            --volume "$container:/var/lib/postgresql" --shm-size 1g "${network[@]}" "$image" >/dev/null
+        local try
+        for try in $(seq 120); do
+            if docker exec "$container" pg_isready --quiet 2>/dev/null; then break; fi
+            if [ "$try" = 120 ] || ! running; then
+                docker logs --tail 20 "$container" >&2
+                die "PostgreSQL did not start in the container" "The log above is docker logs $container."
+            fi
+            sleep 0.5
+        done
+        say "started (docker) on port $port, data in the volume $container"
+    fi
+    write_link
+    dsn
+}
 
 run_exec() {
     [ -n "$(recall kind)" ] || die "this checkout has no server" "Run make server."
-    if [ "$(recall kind)" = docker ]; then exec docker exec -i "trecho-$key" "$@"; fi
-    provision "$(recall kind)" >&2
+    if [ "$(recall kind)" = docker ]; then exec docker exec --interactive "$container" "$@"; fi
+    # As it was started, even if this checkout has since moved to another release of the grammars.
+    root=$(recall root) bin=$(recall bin) grammars=$(recall grammars)
+    root=${root:-/}
     as_server "$@"
 }
 
@@ -374,7 +438,7 @@ status() {
 
 running() {
     if [ "$(recall kind)" = docker ]; then
-        [ "$(docker inspect --format '{{.State.Running}}' "trecho-$key" 2>/dev/null)" = true ]
+        [ "$(docker inspect --format '{{.State.Running}}' "$container" 2>/dev/null)" = true ]
     else
         postmaster >/dev/null
     fi
@@ -388,6 +452,6 @@ case ${1:-} in
     dsn) running || die "the server of this checkout is not running" "Run make server."; dsn ;;
     status) status ;;
     exec) shift; run_exec "$@" ;;
-    wheels) wheels ;;
+    wheels) stage_wheels ;;
     *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac
