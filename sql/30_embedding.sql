@@ -606,9 +606,10 @@ REVOKE ALL ON FUNCTION trecho.retry_failed(integer, interval) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.retry_failed(integer, interval) TO trecho_writer, trecho_operator;
 
 CREATE OR REPLACE FUNCTION trecho.pending_embeddings(
-    index_version integer
+    index_version integer DEFAULT NULL  -- NULL: the active version and those being built
 )
 RETURNS TABLE (
+    version     integer,
     pending     bigint,      -- texts that still need a vector, leased and waiting ones included
     leased      bigint,      -- of these, with a worker now
     waiting     bigint,      -- of these, waiting after a failure
@@ -621,30 +622,40 @@ LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $function$
 BEGIN
-    PERFORM trecho._passage_prefix(pending_embeddings.index_version);  -- TR001
-    RETURN QUERY EXECUTE format($query$
-        WITH wanted AS MATERIALIZED (
-            SELECT c.text_hash, c.quarantined FROM trecho.%I AS c WHERE c.embedding IS NULL GROUP BY 1, 2),
-        texts AS (
-            SELECT w.quarantined, a.lease_until > clock_timestamp() AS leased, coalesce(a.attempt_count, 0) AS attempt_count,
-                   a.last_attempt_at + trecho._retry_delay(a.attempt_count) AS retry_at
-              FROM wanted AS w
-              LEFT JOIN trecho.embedding_attempts AS a ON a.index_version = $1 AND a.text_hash = w.text_hash
-             WHERE NOT EXISTS (SELECT FROM trecho.staged_embeddings AS s WHERE s.index_version = $1 AND s.text_hash = w.text_hash)),
-        states AS (
-            SELECT CASE WHEN t.quarantined THEN 'quarantined' WHEN t.leased THEN 'leased' WHEN t.attempt_count >= trecho._max_attempts() THEN 'failed'
-                        WHEN t.retry_at > clock_timestamp() THEN 'waiting' ELSE 'free' END AS state, t.retry_at
-              FROM texts AS t)
-        SELECT count(*) FILTER (WHERE s.state IN ('free', 'leased', 'waiting')), count(*) FILTER (WHERE s.state = 'leased'),
-               count(*) FILTER (WHERE s.state = 'waiting'), min(s.retry_at) FILTER (WHERE s.state = 'waiting'),
-               count(*) FILTER (WHERE s.state = 'failed'), count(*) FILTER (WHERE s.state = 'quarantined'),
-               (SELECT count(*) FROM trecho.staged_embeddings AS e WHERE e.index_version = $1)
-          FROM states AS s
-        $query$, 'chunks_' || pending_embeddings.index_version) USING pending_embeddings.index_version;
+    IF pending_embeddings.index_version IS NOT NULL THEN
+        PERFORM trecho._passage_prefix(pending_embeddings.index_version);  -- TR001
+    END IF;
+    FOR version IN
+        SELECT v.index_version FROM trecho.index_versions AS v
+         WHERE v.index_version = pending_embeddings.index_version
+            OR (pending_embeddings.index_version IS NULL AND v.state IN ('active', 'building'))
+         ORDER BY v.state = 'active' DESC, v.index_version
+    LOOP
+        RETURN QUERY EXECUTE format($query$
+            WITH wanted AS MATERIALIZED (
+                SELECT c.text_hash, c.quarantined FROM trecho.%I AS c WHERE c.embedding IS NULL GROUP BY 1, 2),
+            texts AS (
+                SELECT w.quarantined, a.lease_until > clock_timestamp() AS leased, coalesce(a.attempt_count, 0) AS attempt_count,
+                       a.last_attempt_at + trecho._retry_delay(a.attempt_count) AS retry_at
+                  FROM wanted AS w
+                  LEFT JOIN trecho.embedding_attempts AS a ON a.index_version = $1 AND a.text_hash = w.text_hash
+                 WHERE NOT EXISTS (SELECT FROM trecho.staged_embeddings AS s WHERE s.index_version = $1 AND s.text_hash = w.text_hash)),
+            states AS (
+                SELECT CASE WHEN t.quarantined THEN 'quarantined' WHEN t.leased THEN 'leased'
+                            WHEN t.attempt_count >= trecho._max_attempts() THEN 'failed'
+                            WHEN t.retry_at > clock_timestamp() THEN 'waiting' ELSE 'free' END AS state, t.retry_at
+                  FROM texts AS t)
+            SELECT $1, count(*) FILTER (WHERE s.state IN ('free', 'leased', 'waiting')), count(*) FILTER (WHERE s.state = 'leased'),
+                   count(*) FILTER (WHERE s.state = 'waiting'), min(s.retry_at) FILTER (WHERE s.state = 'waiting'),
+                   count(*) FILTER (WHERE s.state = 'failed'), count(*) FILTER (WHERE s.state = 'quarantined'),
+                   (SELECT count(*) FROM trecho.staged_embeddings AS e WHERE e.index_version = $1)
+              FROM states AS s
+            $query$, 'chunks_' || version) USING version;
+    END LOOP;
 END
 $function$;
 COMMENT ON FUNCTION trecho.pending_embeddings(integer) IS
-    'How many texts of a version need a vector, are with a worker, wait after a failure, have failed, are held back; and vectors to be applied. Texts, not chunks: equal texts count once. Raises TR001 for an unknown version.';
+    'One row per version: how many texts need a vector, are with a worker, wait after a failure, have failed, are held back; and vectors to be applied. Texts, not chunks: equal texts count once. Raises TR001 for an unknown version.';
 REVOKE ALL ON FUNCTION trecho.pending_embeddings(integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.pending_embeddings(integer) TO trecho_writer, trecho_operator;
 

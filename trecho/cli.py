@@ -18,6 +18,7 @@ from trecho.errors import ExitCode, TrechoError, UsageError, from_database
 COMMANDS: dict[str, str] = {
     "migrate": "trecho.migrate",
     "sync": "trecho.sync",
+    "embed": "trecho.embed",
     "status": "trecho.status",
 }
 
