@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shutil
 import subprocess
 import sys
 import uuid
@@ -23,7 +24,7 @@ from pytest_postgresql.janitor import DatabaseJanitor
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "plpython"))
 
-from trecho import cli  # noqa: E402
+from trecho import cli, resources  # noqa: E402
 
 Connection = psycopg.Connection[DictRow]
 
@@ -98,9 +99,20 @@ def pytest_report_header() -> str:
 
 
 @pytest.fixture(scope="session")
-def server() -> Server:
+def server() -> Iterator[Server]:
     """The server under test, superuser."""
-    return the_server()
+    server = the_server()
+    if os.environ.get("TRECHO_TEST_DSN"):
+        yield server
+        return
+    # The private server of a checkout holds nothing that cannot be made again, and dropping a database without
+    # fsync takes a tenth of the time. Somebody else's server keeps its settings.
+    with server.connect(autocommit=True) as conn:
+        conn.execute("ALTER SYSTEM SET fsync = off")
+        conn.execute("SELECT pg_reload_conf()")
+        yield server
+        conn.execute("ALTER SYSTEM RESET fsync")
+        conn.execute("SELECT pg_reload_conf()")
 
 
 @pytest.fixture(scope="session")
@@ -111,7 +123,23 @@ def run_name() -> str:
 
 
 @pytest.fixture(scope="session")
-def template(server: Server, run_name: str) -> Iterator[str]:
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[resources.Release]:
+    """The release as it was when the run began; commands run in this process use it, whatever is edited meanwhile."""
+    release = copy_release(tmp_path_factory.mktemp("shipped"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resources, "current", lambda: release)
+        yield release
+
+
+def copy_release(root: Path) -> resources.Release:
+    """Copy what this checkout ships to an empty folder."""
+    for folder in ("migrations", "sql", "plpython/trecho_chunkers"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return resources.Release(root, root / "plpython/trecho_chunkers")
+
+
+@pytest.fixture(scope="session")
+def template(server: Server, run_name: str, shipped: resources.Release) -> Iterator[str]:
     """Name of a database that the real runner has migrated, to be cloned."""
     name = f"{run_name}_template"
     with server.janitor(name):
@@ -123,7 +151,7 @@ def template(server: Server, run_name: str) -> Iterator[str]:
 
 
 class Bin:
-    """Databases to drop, many at a time: each DROP waits for a checkpoint, and only the first has much to write."""
+    """Databases to drop, many at a time: each DROP waits for a checkpoint, and the first pays for all."""
 
     def __init__(self) -> None:
         self.janitors: list[DatabaseJanitor] = []
@@ -205,11 +233,16 @@ def make_role(server: Server, run_name: str) -> Iterator[Callable[..., str]]:
     Gives its name; dropped after the test with what it owns in databases that still exist.
     """
     roles: list[str] = []
+    password = conninfo.conninfo_to_dict(server.dsn).get("password")  # so that as_role() can log in
 
     def make(*member_of: str, options: str = "") -> str:
         name = f"{run_name}_r{len(roles)}_{uuid.uuid4().hex[:6]}"
         with server.connect(autocommit=True) as conn:
-            conn.execute(sql.SQL("CREATE ROLE {} LOGIN {}").format(sql.Identifier(name), sql.SQL(options)))
+            conn.execute(
+                sql.SQL("CREATE ROLE {} LOGIN PASSWORD {} {}").format(
+                    sql.Identifier(name), sql.Literal(password), sql.SQL(options)
+                )
+            )
             roles.append(name)
             for group in member_of:
                 conn.execute(sql.SQL("GRANT {} TO {}").format(sql.Identifier(group), sql.Identifier(name)))
@@ -236,7 +269,7 @@ def plain_role(make_role: Callable[..., str]) -> str:
 
 
 def as_role(dsn: str, role: str) -> str:
-    """The DSN with another user."""
+    """The DSN with another user, who has the same password."""
     return conninfo.make_conninfo(dsn, user=role)
 
 
@@ -249,7 +282,7 @@ def run_cli(*args: str) -> Ran:
 
 
 @pytest.fixture
-def trecho(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+def trecho(monkeypatch: pytest.MonkeyPatch, shipped: resources.Release) -> Callable[..., Ran]:
     """Run the command in this process: trecho("search", "prazo", dsn=dsn) gives exit code, stdout, stderr."""
     monkeypatch.delenv("TRECHO_DSN", raising=False)
 

@@ -15,7 +15,7 @@ BEGIN
      WHERE p.pronamespace = 'trecho'::regnamespace
        AND NOT r.rolsuper
        AND (p.prolang = (SELECT l.oid FROM pg_catalog.pg_language AS l WHERE l.lanname = 'plpython3u')
-            OR p.proname IN ('py_load', 'chunk', 'chunk_markdown', 'chunk_session', 'chunk_stability', 'describe',
+            OR p.proname IN ('py_load', '_cut', 'chunk', 'chunk_markdown', 'chunk_session', 'chunk_stability', 'describe',
                              'chunker_version', 'chunker_stamp', 'grammar_report'))
      LIMIT 1;
     IF FOUND THEN
@@ -150,7 +150,7 @@ class Service:
     def chunk_stability(self, path, content, settings):
         def work():
             from trecho_chunkers import stability
-            return self.timed(lambda s: [tuple(row) for row in stability.stability(path, content, s)], settings)
+            return self.timed(lambda s: stability.chunk_stability(path, content, s), settings)
         return self.call(work, path=path, content=content)
 
     def describe(self, path, content, scope, project):
@@ -164,8 +164,27 @@ class Service:
 
     def grammar_report(self):
         def work():
-            from trecho_chunkers.languages import grammar_report
-            return [tuple(row) for row in grammar_report()]
+            import importlib
+            import importlib.metadata
+            from trecho_chunkers.languages import GRAMMARS
+            from trecho_chunkers.parsing import grammar_problem
+
+            def report(module, package, problem_of):
+                version = path = None
+                try:
+                    if package:
+                        version = importlib.metadata.version(package)
+                    path = getattr(importlib.import_module(module), "__file__", None)
+                    problem = problem_of()
+                except Exception as error:
+                    problem = "%s: %s" % (type(error).__name__, error)
+                return (module, version or STAMP, path, problem is None, problem)
+
+            rows = [("python", sys.version.split()[0], sys.prefix, True, None)]
+            rows += [report(name.removesuffix(".__init__"), None, lambda: None) for name in sorted(SOURCES)]
+            rows.append(report("tree_sitter", "tree-sitter", lambda: None))
+            rows += [report(g.module, g.package, lambda n=n: grammar_problem(n)) for n, g in sorted(GRAMMARS.items())]
+            return rows
         return self.call(work)
 
 
