@@ -98,18 +98,13 @@ def scan(text: str, start: int, deadline: Deadline, title_only: bool = False) ->
     """
     # With a line feed on both sides every line starts after one and ends before one.
     body = f"\n{text[start:]}\n"
-    shift = start - 1
-    headings, fences = _scan(body, deadline, title_only)
-    most = len(text)
-    return Blocks(
-        [Heading(h.start + shift, min(h.end + shift, most), h.level, h.title) for h in headings],
-        [(first + shift, min(last + shift, most)) for first, last in fences],
-    )
+    return _scan(body, start - 1, len(text), deadline, title_only)
 
 
 def _scan(  # noqa: PLR0912, PLR0915  # one branch for each kind of opener
-    body: str, deadline: Deadline, title_only: bool
-) -> tuple[list[Heading], list[tuple[int, int]]]:
+    body: str, shift: int, most: int, deadline: Deadline, title_only: bool
+) -> Blocks:
+    """`scan` over `body`; offsets found there are moved by `shift` and kept from going over `most`."""
     headings: list[Heading] = []
     fences: list[tuple[int, int]] = []
     last = len(body) - 1
@@ -127,7 +122,12 @@ def _scan(  # noqa: PLR0912, PLR0915  # one branch for each kind of opener
         if kind == _ATX:
             at = find("\n", found.end())
             headings.append(
-                Heading(line + 1, at, found.end() - found.start(1), _atx_title(body[found.end() : at]))
+                Heading(
+                    line + 1 + shift,
+                    min(at + shift, most),
+                    found.end(1) - found.start(1),
+                    _atx_title(body[found.end() : at]),
+                )
             )
         elif kind == _FENCE:
             at = _fence_end(body, found.end(), body[found.start(2)], found.end() - found.start(2))
@@ -146,7 +146,9 @@ def _scan(  # noqa: PLR0912, PLR0915  # one branch for each kind of opener
             if 0 <= first < line:  # else nothing is left that could be a heading
                 at = find("\n", found.end())
                 level = 1 if mark == "=" else 2
-                headings.append(Heading(first, at, level, _setext_title(body[first:line])))
+                headings.append(
+                    Heading(first + shift, min(at + shift, most), level, _setext_title(body[first:line]))
+                )
             elif mark == "-" and found.end(5) - found.start(5) != 2:
                 # Three or more are a thematic break, one is an empty list item.
                 if found.end(5) - found.start(5) == 1:
@@ -169,7 +171,7 @@ def _scan(  # noqa: PLR0912, PLR0915  # one branch for each kind of opener
         if at >= last or (title_only and headings and headings[-1].level == 1):
             break
         paragraphs.restart(at)
-    return headings, fences
+    return Blocks(headings, [(first + shift, min(end + shift, most)) for first, end in fences])
 
 
 class _Paragraphs:

@@ -39,78 +39,75 @@ def byte_length(text: str, start: int, end: int) -> int:
     return len(text[start:end].encode())
 
 
-def trim(text: str, start: int, end: int) -> Span | None:
-    """The span without blank lines around it and blanks at its end; None when nothing else is left.
+def line_start(text: str, start: int, end: int) -> int:
+    """Start of the first line from `start` on that is not blank; -1 when there is none before `end`.
 
-    The indentation of the first line stays where the span holds all of it.
+    Where `start` is inside a line and more of that line follows, it is the first non-blank.
     """
     first = _NOT_BLANK.search(text, start, end)
     if first is None:
-        return None
-    last = start + len(text[start:end].rstrip())
-    line_start = text.rfind("\n", start, first.start()) + 1
-    if line_start > 0:
-        return (line_start, last)
-    at_line_start = start == 0 or text[start - 1] == "\n"
-    return (start if at_line_start else first.start(), last)
+        return -1
+    begin = text.rfind("\n", start, first.start()) + 1
+    if begin > 0:
+        return begin
+    return start if start == 0 or text[start - 1] == "\n" else first.start()
 
 
-def cut_lines(text: str, start: int, end: int, budget: Budget, deadline: Deadline) -> list[Span]:
-    """Cut a span into pieces within `budget`: as many whole lines as fit, longer lines cut inside.
-
-    The pieces follow each other without a gap. A line is cut after a sentence, else at a blank, else between
-    characters; the part of it that fits joins the lines before it, so that a heading keeps some text.
-    """
-    pieces: list[Span] = []
-    while start < end:
-        deadline.check()
-        stop = _end_of_lines(text, start, end, budget)
-        if stop < end:
-            line_end = text.find("\n", stop, end)
-            line_end = end if line_end < 0 else line_end
-            if not _line_fits(text, stop, line_end, budget):
-                limit = _reach(text, start, end, budget)
-                if stop == start or limit - stop > (limit - start) // 4:
-                    stop = _good_cut(text, max(stop, start + (limit - start) // 2), limit)
-        pieces.append((start, stop))
-        start = stop
-    return pieces
+def trim(text: str, start: int, end: int) -> Span | None:
+    """The span without blank lines around it and blanks at its end; None when nothing else is left."""
+    first = line_start(text, start, end)
+    return None if first < 0 else (first, first + len(text[first:end].rstrip()))
 
 
-def cut_chars(text: str, start: int, end: int, budget: Budget, deadline: Deadline) -> list[Span]:
-    """Cut one long line into pieces within `budget`, as `cut_lines` does."""
-    return cut_lines(text, start, end, budget._replace(max_lines=end - start + 1), deadline)
-
-
-def _line_fits(text: str, start: int, end: int, budget: Budget) -> bool:
-    chars = end - start
-    most = min(budget.max_chars, budget.max_bytes)
-    return chars < most and (chars * 4 < budget.max_bytes or byte_length(text, start, end) < budget.max_bytes)
-
-
-def _reach(text: str, start: int, end: int, budget: Budget) -> int:
-    """The furthest offset such that text[start:offset] fits in characters and bytes; over `start`."""
+def reach(text: str, start: int, end: int, budget: Budget) -> int:
+    """The furthest offset up to `end` such that text[start:offset] is within `budget`; over `start`."""
     limit = min(end, start + max(1, min(budget.max_chars, budget.max_bytes)))
     if (limit - start) * 4 > budget.max_bytes:
         encoded = text[start:limit].encode()
         if len(encoded) > budget.max_bytes:
             limit = start + len(encoded[: budget.max_bytes].decode("utf-8", "ignore"))
+    if text.count("\n", start, limit) >= budget.max_lines:
+        limit = start - 1
+        for _ in range(budget.max_lines):
+            limit = text.find("\n", limit + 1)
     return limit
 
 
-def _end_of_lines(text: str, start: int, end: int, budget: Budget) -> int:
-    """Where the last whole line from `start` that fits ends; `start` when the first one does not fit."""
-    limit = _reach(text, start, end, budget)
-    stop = start
-    for _ in range(budget.max_lines):
-        line_end = text.find("\n", stop, limit)
-        if line_end < 0:
-            # The last line: whole only if nothing follows it, or only its line feed does.
-            return limit if limit == end or (text[limit] == "\n" and limit + 1 == end) else stop
-        stop = line_end + 1
-        if stop == limit:
-            break
-    return stop
+def cut_once(text: str, start: int, end: int, limit: int, budget: Budget, least: int = -1) -> int:
+    """Where to cut text[start:end], which is over `budget` and has no better place, before `limit`.
+
+    After a line; a line that is over the budget itself is cut after a sentence, else at a blank, else between
+    characters, and the part of it that fits joins the lines before it, so that a heading keeps some text.
+
+    Args: limit: what `reach` says, under `end`. least: the cut must come after it (default: after `start`).
+    """
+    least = max(least, start)
+    line = text.rfind("\n", least, limit + 1) + 1
+    if line > least:
+        most = line + min(budget.max_chars, budget.max_bytes) + 1
+        line_end = text.find("\n", line, min(most, end))
+        line_end = min(most, end) if line_end < 0 else line_end
+        if reach(text, line, line_end, budget) >= line_end or limit - line <= (limit - start) // 4:
+            return line
+        least = line
+    return _good_cut(text, min(max(least, start + (limit - start) // 2), limit - 1), limit)
+
+
+def cut_lines(text: str, start: int, end: int, budget: Budget, deadline: Deadline) -> list[Span]:
+    """Cut a span into pieces within `budget`, one after the other, as `cut_once` does."""
+    pieces: list[Span] = []
+    while start < end:
+        deadline.check()
+        limit = reach(text, start, end, budget)
+        cut = end if limit >= end else cut_once(text, start, end, limit, budget)
+        pieces.append((start, cut))
+        start = cut
+    return pieces
+
+
+def cut_chars(text: str, start: int, end: int, budget: Budget, deadline: Deadline) -> list[Span]:
+    """Cut one long line into pieces within `budget`."""
+    return cut_lines(text, start, end, budget._replace(max_lines=end - start + 1), deadline)
 
 
 def _good_cut(text: str, least: int, limit: int) -> int:

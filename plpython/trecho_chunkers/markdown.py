@@ -12,10 +12,10 @@ from bisect import bisect_left
 from typing import NamedTuple
 
 from . import blocks, front_matter
-from .cuts import Budget, Span, cut_lines, trim
+from .cuts import Budget, Span, cut_once, line_start, reach, trim
 from .front_matter import Json
 from .identity import Slugs
-from .model import Chunk, Deadline, Lines, Settings
+from .model import Chunk, Deadline, Settings
 
 _TITLE_MAX_CHARS = 200
 _SUMMARY_MAX_CHARS = 500
@@ -28,8 +28,10 @@ _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()\s]*(?:\s[^()]*)?\)|\[[^\[\]]*\])"
 _EMPHASIS = re.compile(r"(\*{1,3}|_{1,3})(?=\S)(.+?)(?<=\S)\1")
 _CODE_OR_TAG = re.compile(r"`+|</?[A-Za-z][^<>]*>")
 
-_PARAGRAPH_BREAK = re.compile(r"\n(?:[ \t]*+\n)++")
+_BLANK_LINE = re.compile(r"\n[ \t]++(?=\n)")
 _TABLE_RULE = re.compile(r"\n[ \t>]*+\|?[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+(?::?-++:?[ \t]*+)?+)*+(?=\n|\Z)")
+_TABLE_END = re.compile(r"\n[ \t>]*+(?:\n|\Z)")
+_NOT_BLANK = re.compile(r"\S")
 
 
 class _Segment(NamedTuple):
@@ -39,19 +41,18 @@ class _Segment(NamedTuple):
     body: int  # where the heading ends
     end: int
     level: int
-    has_body: bool
-    parent: int  # the segment of the heading above this one, or -1
-    title: str
-    slug: str
+    symbol: str  # titles from the top to this heading, joined by ' > '
+    anchor_path: str
+    above: str  # context of a chunk that starts with this heading
+    inside: str  # context of a chunk that starts below this heading
 
 
-class _Atom(NamedTuple):
-    """What paragraphs are packed from."""
+class _Whole(NamedTuple):
+    """A table or a fence: cut only when it alone is over the budget."""
 
     start: int
-    end: int
+    end: int  # of its last line, the line feed excluded
     context: str  # for every piece but the first, when it has to be cut
-    whole: bool  # a table or a fence: never cut to fill a chunk
 
 
 def chunk_document(text: str, settings: Settings, deadline: Deadline) -> list[Chunk]:
@@ -81,6 +82,8 @@ def _plain_heading(markup: str) -> tuple[str, str]:
 
 
 class _Document:
+    """One document on its way into chunks."""
+
     def __init__(
         self, text: str, matter: front_matter.FrontMatter, settings: Settings, deadline: Deadline
     ) -> None:
@@ -89,58 +92,57 @@ class _Document:
         self._budget = Budget(
             settings.section_max_chars, settings.section_max_lines, settings.chunk_max_bytes
         )
-        self._start = matter.body_start
         found = blocks.scan(text, matter.body_start, deadline)
         self._fences = found.fences
-        self._segments = self._read_segments(found.headings)
-        self._lines = Lines(text)
-        self._chunks: list[Chunk] = []
         self._example = _text_of(matter.metadata.get("kind")).lower() == "example"
-        self._title = _text_of(matter.metadata.get("title"))[:_TITLE_MAX_CHARS]
+        title = _text_of(matter.metadata.get("title"))[:_TITLE_MAX_CHARS]
         summary = _text_of(matter.metadata.get("summary")) if self._example else ""
         self._summary = summary[:_SUMMARY_MAX_CHARS]
-        self._paths: dict[int, tuple[list[int], str, str]] = {}
+        self._segments = self._read_segments(found.headings, matter.body_start, title)
+        self._at = 0  # the offset whose line is `_line`
+        self._line = 1
+        self._chunks: list[Chunk] = []
 
     def chunks(self) -> list[Chunk]:
-        count = len(self._segments)
+        segments = self._segments
+        count = len(segments)
         if count and self._example and self._emit_whole(0, count, self._main_segment(), "example"):
             return self._chunks
         first = 0
         while first < count:
             self._deadline.check()
             main, last = self._section(first)
-            self._split(first, last, main, "section" if self._segments[main].level == 2 else "preamble")
+            self._split(first, last, main, "section" if segments[main].level == 2 else "preamble")
             first = last
         return self._chunks
 
-    def _read_segments(self, headings: list[blocks.Heading]) -> list[_Segment]:
+    def _read_segments(self, headings: list[blocks.Heading], start: int, title: str) -> list[_Segment]:
         text = self._text
         segments: list[_Segment] = []
         first = headings[0].start if headings else len(text)
-        if not _is_blank(text, self._start, first):
-            segments.append(_Segment(self._start, self._start, first, 0, True, -1, "", ""))
-        slugs = Slugs()
-        above: list[tuple[int, int]] = []  # (level, segment) of the headings that are open
+        if _NOT_BLANK.search(text, start, first):
+            segments.append(_Segment(start, start, first, 0, "", "", title, title))
+        unique = Slugs().unique
+        open_levels: list[tuple[int, str, str, str]] = []  # level, symbol, section slug, inside
         last = len(headings) - 1
-        for index, heading in enumerate(headings):
+        for index, (begin, body, level, markup) in enumerate(headings):
+            name, explicit = _plain_heading(markup)
+            slug = unique(explicit or name)
+            while open_levels and open_levels[-1][0] >= level:
+                open_levels.pop()
+            symbol, section, anchor_path = name, slug, slug
+            above = title if title != name else ""
+            if open_levels:
+                over, over_symbol, over_slug, above = open_levels[-1]
+                symbol = f"{over_symbol} > {name}" if over_symbol and name else over_symbol or name
+                # Anchors below a title leave it out: they are doc_id#heading-slug[/sub-slug].
+                if over > 1:
+                    section = over_slug
+                    anchor_path = f"{over_slug}/{slug}"
+            inside = f"{above} > {name}" if above and name else above or name
+            open_levels.append((level, symbol, section, inside))
             end = headings[index + 1].start if index < last else len(text)
-            title, explicit = _plain_heading(heading.title)
-            while above and above[-1][0] >= heading.level:
-                above.pop()
-            parent = above[-1][1] if above else -1
-            above.append((heading.level, len(segments)))
-            segments.append(
-                _Segment(
-                    heading.start,
-                    heading.end,
-                    end,
-                    heading.level,
-                    not _is_blank(text, heading.end, end),
-                    parent,
-                    title,
-                    slugs.unique(explicit or title),
-                )
-            )
+            segments.append(_Segment(begin, body, end, level, symbol, anchor_path, above, inside))
         return segments
 
     def _main_segment(self) -> int:
@@ -150,19 +152,18 @@ class _Document:
                 return index
         return 0
 
+    def _has_body(self, index: int) -> bool:
+        segment = self._segments[index]
+        return _NOT_BLANK.search(self._text, segment.body, segment.end) is not None
+
     def _section(self, first: int) -> tuple[int, int]:
         """The section that starts at segment `first`: its main segment, and the one after its last."""
         segments = self._segments
         count = len(segments)
         main = first
-        # A level-1 title with nothing under it belongs to the section that follows.
-        if (
-            segments[first].level == 1
-            and not segments[first].has_body
-            and first + 1 < count
-            and segments[first + 1].level == 2
-        ):
-            main += 1
+        titled = segments[first].level == 1 and first + 1 < count and segments[first + 1].level == 2
+        if titled and not self._has_body(first):
+            main += 1  # a title with nothing under it belongs to the section that follows
         last = main + 1
         while last < count and segments[last].level > 2:
             last += 1
@@ -173,15 +174,14 @@ class _Document:
         if self._emit_whole(first, last, main, kind):
             return
         segments = self._segments
-        below = segments[main + 1 : last]
-        if not below:
-            self._split_paragraphs(segments[first].start, segments[last - 1].end, main)
+        if main + 1 == last:
+            self._split_paragraphs(first, main)
             return
-        level = min([segment.level for segment in below])
+        level = min([segment.level for segment in segments[main + 1 : last]])
         starts = [index for index in range(main + 1, last) if segments[index].level == level]
         starts.append(last)
         lead = first
-        if any(segment.has_body for segment in segments[first : starts[0]]):
+        if any(self._has_body(index) for index in range(first, starts[0])):
             self._split(first, starts[0], main, kind)
             lead = starts[0]
         for index, start in enumerate(starts[:-1]):
@@ -190,140 +190,143 @@ class _Document:
 
     def _emit_whole(self, first: int, last: int, main: int, kind: str) -> bool:
         """Emit segments [first, last) as one chunk if they are within the budget."""
-        span = trim(self._text, self._segments[first].start, self._segments[last - 1].end)
+        segments = self._segments
+        span = trim(self._text, segments[first].start, segments[last - 1].end)
         if span is None:
             return True
         if not self._budget.fits(self._text, *span):
             return False
-        self._emit(span, main, kind, "")
+        self._emit(span, main, kind, segments[first].above, "")
         return True
 
-    def _split_paragraphs(self, start: int, end: int, main: int) -> None:
-        """Pack paragraphs greedily; cut what is over the budget alone."""
-        text, budget = self._text, self._budget
-        open_start = -1  # of the chunk being packed
-        open_end = -1
-        for atom in self._atoms(start, end):
+    def _split_paragraphs(self, first: int, main: int) -> None:
+        """Cut one heading's text: paragraphs packed up to the budget, then lines, then characters."""
+        text, budget, body = self._text, self._budget, self._segments[main].body
+        span = trim(text, self._segments[first].start, self._segments[main].end)
+        if span is None:
+            return
+        start, end = span
+        wholes = self._wholes(start, end)
+        count = len(wholes)
+        index = 0  # of the first whole that ends after `start`
+        while start >= 0:
             self._deadline.check()
-            span = trim(text, atom.start, atom.end)
-            if span is None:
-                continue
-            if open_start >= 0 and budget.fits(text, open_start, span[1]):
-                open_end = span[1]
-                continue
-            if budget.fits(text, *span):
-                if open_start >= 0:
-                    self._emit((open_start, open_end), main, "part", "")
-                open_start, open_end = span
-                continue
-            begin = span[0]
-            if open_start >= 0:
-                if not atom.whole and _is_blank(text, self._segments[main].body, open_end):
-                    begin = open_start  # a heading alone: it takes what fits of the text below it
-                else:
-                    self._emit((open_start, open_end), main, "part", "")
-            pieces = [trim(text, *piece) for piece in cut_lines(text, begin, span[1], budget, self._deadline)]
-            cut = [piece for piece in pieces if piece is not None]
-            open_start = open_end = -1
-            if not atom.whole:
-                open_start, open_end = cut.pop()
-            for index, piece in enumerate(cut):
-                self._emit(piece, main, "part", atom.context if index else "")
-        if open_start >= 0:
-            self._emit((open_start, open_end), main, "part", "")
+            limit = reach(text, start, end, budget)
+            while index < count and wholes[index].end <= start:
+                index += 1
+            context = ""
+            if index < count and wholes[index].start < start:  # the rest of one that is over the budget
+                context, stop = wholes[index].context, wholes[index].end
+                cut = stop if stop <= limit else cut_once(text, start, stop, limit, budget)
+            elif limit == end:
+                cut = end
+            else:
+                cut = self._paragraph_cut(start, limit, wholes, index)
+                if cut < 0 or (start < body and _NOT_BLANK.search(text, body, cut) is None):
+                    cut = self._cut_first(start, end, limit, wholes, index, max(cut, body, start))
+            piece = trim(text, start, cut)
+            if piece is not None:
+                self._emit_part(piece, first, main, context)
+            start = line_start(text, cut, end)
 
-    def _atoms(self, start: int, end: int) -> list[_Atom]:
-        """Paragraphs, tables and fences of a span, in order and without a gap."""
+    def _paragraph_cut(self, start: int, limit: int, wholes: list[_Whole], index: int) -> int:
+        """The last place in (start, limit] between paragraphs, tables and fences, or -1."""
         text = self._text
-        atoms: list[_Atom] = []
+        after = start  # the end of the last whole that is in reach
+        while index < len(wholes) and wholes[index].start < limit:
+            if wholes[index].end > limit:
+                return wholes[index].start if wholes[index].start > start else -1
+            after = wholes[index].end
+            index += 1
+        cut = text.rfind("\n\n", after, limit + 2)
+        if cut < 0:
+            for found in _BLANK_LINE.finditer(text, after, limit + 1):
+                cut = found.start()
+        return cut if cut > start else after if after > start else -1
+
+    def _cut_first(
+        self, start: int, end: int, limit: int, wholes: list[_Whole], index: int, least: int
+    ) -> int:
+        """Where to cut when what stands at `start` is over the budget, or is a heading that would stand alone.
+
+        A heading takes what fits of the text below it, unless that is a table or fence that may stay whole.
+        """
+        text, budget = self._text, self._budget
+        below = line_start(text, least, end)
+        if below >= limit:  # the heading itself fills the chunk
+            below = least = start
+        if index < len(wholes) and wholes[index].start <= below:
+            whole = wholes[index]
+            if whole.start > start and reach(text, whole.start, whole.end, budget) == whole.end:
+                return whole.start
+            return cut_once(text, start, whole.end, limit, budget)
+        return cut_once(text, start, end, limit, budget, below)
+
+    def _wholes(self, start: int, end: int) -> list[_Whole]:
+        """Tables and fences of a span, in order; they do not overlap."""
+        text = self._text
+        wholes: list[_Whole] = []
         at = start
         index = bisect_left(self._fences, (start, start))
         while index < len(self._fences) and self._fences[index][0] < end:
             first, last = self._fences[index]
-            last = min(last + 1, end)
-            if first >= at:
-                self._add_paragraphs(atoms, at, first)
-                line_end = text.find("\n", first, last)
-                opening = text[first : line_end if line_end >= 0 else last].strip()
-                atoms.append(_Atom(first, last, opening[:_INFO_MAX_CHARS], True))
-                at = last
+            self._add_tables(wholes, at, first)
+            line_end = text.find("\n", first, last)
+            opening = text[first : line_end if line_end >= 0 else last].strip()
+            wholes.append(_Whole(first, min(last, end), opening[:_INFO_MAX_CHARS]))
+            at = last
             index += 1
-        self._add_paragraphs(atoms, at, end)
-        return atoms
+        self._add_tables(wholes, at, end)
+        return wholes
 
-    def _add_paragraphs(self, atoms: list[_Atom], start: int, end: int) -> None:
+    def _add_tables(self, wholes: list[_Whole], start: int, end: int) -> None:
         text = self._text
+        if text.find("|", start, end) < 0:
+            return
         at = start
-        while at < end:
-            found = _PARAGRAPH_BREAK.search(text, at, end)
-            stop = end if found is None else found.end()
-            rule = _TABLE_RULE.search(text, at, stop) if text.find("|", at, stop) >= 0 else None
-            if rule is not None and "|" in rule.group():
-                header = max(at, text.rfind("\n", at, rule.start()) + 1)
-                if "|" in text[header : rule.start()]:
-                    if header > at:
-                        atoms.append(_Atom(at, header, "", False))
-                    head = text[header : rule.end()]
-                    if len(head) > _TABLE_HEADER_MAX_CHARS:
-                        head = text[header : rule.start()][:_TABLE_HEADER_MAX_CHARS]
-                    atoms.append(_Atom(header, stop, head.strip(), True))
-                    at = stop
-                    continue
-            atoms.append(_Atom(at, stop, "", False))
-            at = stop
+        while (rule := _TABLE_RULE.search(text, at, end)) is not None:
+            at = rule.end()
+            header = max(start, text.rfind("\n", start, rule.start()) + 1)
+            if "|" not in rule.group() or "|" not in text[header : rule.start()]:
+                continue
+            stop = _TABLE_END.search(text, at, end)
+            at = end if stop is None else stop.start()
+            head = text[header : rule.end()].strip()
+            if len(head) > _TABLE_HEADER_MAX_CHARS:
+                head = text[header : rule.start()].strip()[:_TABLE_HEADER_MAX_CHARS]
+            wholes.append(_Whole(header, at, head))
 
-    def _emit(self, span: Span, main: int, kind: str, extra: str) -> None:
-        start, end = span
-        path, symbol, anchor_path = self._path(main)
+    def _emit_part(self, span: Span, first: int, main: int, extra: str) -> None:
         segments = self._segments
-        said = [segments[index].title for index in path if segments[index].start < start]
-        if self._title and not (path and segments[path[0]].title == self._title):
-            said.insert(0, self._title)
-        parts = [" > ".join([title for title in said if title])]
+        if span[0] >= segments[main].body:
+            context = segments[main].inside
+        else:
+            context = segments[main if span[0] >= segments[main].start else first].above
+        self._emit(span, main, "part", context, extra)
+
+    def _emit(self, span: Span, main: int, kind: str, context: str, extra: str) -> None:
+        start, end = span
+        segment = self._segments[main]
         if self._summary:
-            parts.append(self._summary)
+            context = f"{context}\n{self._summary}" if context else self._summary
         if extra:
-            parts.append(extra)
-        context = "\n".join([part for part in parts if part])
-        first = self._lines.at(start)
+            context = f"{context}\n{extra}" if context else extra
+        content = self._text[start:end]
+        first = self._line + self._text.count("\n", self._at, start)
+        last = first + content.count("\n")
+        self._at, self._line = end, last
         self._chunks.append(
             Chunk(
                 len(self._chunks) + 1,
                 kind,
-                symbol,
-                anchor_path,
+                segment.symbol,
+                segment.anchor_path,
                 context,
                 first,
-                self._lines.at(end),
-                self._text[start:end],
+                last,
+                content,
             )
         )
-
-    def _path(self, main: int) -> tuple[list[int], str, str]:
-        """Headings over and at segment `main` from the top, their titles and their anchor."""
-        known = self._paths.get(main)
-        if known is not None:
-            return known
-        segments = self._segments
-        path: list[int] = []
-        at = main if segments[main].level else -1
-        while at >= 0:
-            path.append(at)
-            at = segments[at].parent
-        path.reverse()
-        symbol = " > ".join([segments[index].title for index in path])
-        # The title is left out of anchors below it: they are doc_id#heading-slug[/sub-slug].
-        named = path[1:] if len(path) > 1 and segments[path[0]].level == 1 else path
-        anchor_path = segments[named[0]].slug if named else ""
-        if len(named) > 1:
-            anchor_path = f"{anchor_path}/{segments[named[-1]].slug}"
-        known = (path, symbol, anchor_path)
-        self._paths[main] = known
-        return known
-
-
-def _is_blank(text: str, start: int, end: int) -> bool:
-    return start >= end or trim(text, start, end) is None
 
 
 def _text_of(value: Json) -> str:
