@@ -372,7 +372,7 @@ COMMENT ON FUNCTION trecho._search IS 'Hits of a search, in order, and with p_ex
 REVOKE ALL ON FUNCTION trecho._search FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION trecho._check_search(
-    p_k integer, p_skip integer, p_mode text, p_project text, p_branch text, p_per_document integer, p_lexical_weight double precision, p_fusion text, p_ef_search integer
+    p_k integer, p_skip integer, p_mode text, p_embedding @extschema:vector@.vector, p_project text, p_branch text, p_per_document integer, p_lexical_weight double precision, p_fusion text, p_ef_search integer
 )
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL SAFE
@@ -389,6 +389,9 @@ BEGIN
     IF p_mode IS NULL OR p_mode NOT IN ('hybrid', 'lexical', 'semantic') THEN
         RAISE EXCEPTION 'mode must be hybrid, lexical or semantic, got %', coalesce(quote_literal(p_mode), 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'hybrid answers by words where no vector is given.';
+    END IF;
+    IF p_mode = 'semantic' AND p_embedding IS NULL THEN
+        RAISE EXCEPTION 'mode semantic needs a query vector' USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass embedding, or use mode lexical.';
     END IF;
     IF p_per_document IS NULL OR p_per_document < 1 THEN
         RAISE EXCEPTION 'per_document must be 1 or more, got %', coalesce(p_per_document::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
@@ -408,9 +411,9 @@ BEGIN
     PERFORM trecho._require_read(p_project);
 END
 $function$;
-COMMENT ON FUNCTION trecho._check_search(integer, integer, text, text, text, integer, double precision, text, integer) IS
+COMMENT ON FUNCTION trecho._check_search(integer, integer, text, @extschema:vector@.vector, text, text, integer, double precision, text, integer) IS
     'Raises 22023 for a bad argument of a search, 42501 for a project the caller may not read.';
-REVOKE ALL ON FUNCTION trecho._check_search(integer, integer, text, text, text, integer, double precision, text, integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION trecho._check_search(integer, integer, text, @extschema:vector@.vector, text, text, integer, double precision, text, integer) FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION trecho.search(
     query           text,
@@ -441,12 +444,8 @@ DECLARE
     v_version integer;
     v_hits    trecho.search_hit[];
 BEGIN
-    PERFORM trecho._check_search(search.k, search.skip, search.mode, search.project, search.branch, search.per_document, search.lexical_weight,
+    PERFORM trecho._check_search(search.k, search.skip, search.mode, search.embedding, search.project, search.branch, search.per_document, search.lexical_weight,
                                  search.fusion, search.ef_search);
-    IF search.mode = 'semantic' AND search.embedding IS NULL THEN
-        RAISE EXCEPTION 'mode semantic needs a query vector'
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass embedding, or use mode lexical.';
-    END IF;
     SELECT s.o_version, s.o_hits INTO v_version, v_hits
       FROM trecho._search(coalesce(search.query, ''), search.embedding, search.index_version, search.k, search.skip, search.mode, search.project,
                           search.branch, search.scopes, search.session_id, search.path_prefix, search.languages, search.metadata_filter,

@@ -92,3 +92,67 @@ COMMENT ON FUNCTION trecho.refresh_lexeme_stats(integer, integer) IS
     'Count again in how many chunks of a version each lexeme occurs, from a sample of a large one. Returns lexemes counted, NULL when a refresh of it is running elsewhere. Blocks no reader and no writer. Raises TR001 for an unknown version, 22023 for a bad sample_rows.';
 REVOKE ALL ON FUNCTION trecho.refresh_lexeme_stats(integer, integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.refresh_lexeme_stats(integer, integer) TO trecho_writer, trecho_operator;
+
+CREATE OR REPLACE FUNCTION trecho.lexeme_stats_lag()
+RETURNS TABLE (index_version integer, refreshed_at timestamptz, counted_chunks bigint, chunks bigint, added_chunks bigint, lag double precision)
+LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT v.index_version, t.refreshed_at, coalesce(t.chunk_count, 0), n.chunks, n.added,
+           (n.added + abs(n.chunks - n.added - coalesce(t.chunk_count, 0)))::double precision / greatest(coalesce(t.chunk_count, 0), 1)
+      FROM trecho.index_versions AS v
+      LEFT JOIN trecho.lexeme_totals AS t ON t.index_version = v.index_version
+     CROSS JOIN LATERAL (SELECT count(*) AS chunks, count(*) FILTER (WHERE c.chunk_key > coalesce(t.last_chunk_key, 0)) AS added
+                           FROM trecho.chunks AS c WHERE c.index_version = v.index_version) AS n
+     ORDER BY v.index_version
+$function$;
+COMMENT ON FUNCTION trecho.lexeme_stats_lag() IS
+    'How far the statistics of words are behind, for every version: chunks counted then, chunks now, chunks added since, and lag = (added + gone) / counted. trecho._after_publish keeps it under about 0.2.';
+REVOKE ALL ON FUNCTION trecho.lexeme_stats_lag() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.lexeme_stats_lag() TO trecho_reader, trecho_writer, trecho_operator;
+
+CREATE OR REPLACE FUNCTION trecho._stats_due(p_index_version integer)
+RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    v_counted  bigint;
+    v_last_key bigint;
+    v_now_key  bigint;
+BEGIN
+    SELECT t.chunk_count, t.last_chunk_key INTO v_counted, v_last_key FROM trecho.lexeme_totals AS t WHERE t.index_version = p_index_version;
+    -- The sequence instead of a count: one page is read, and what other versions took from it only makes a refresh come early.
+    SELECT q.last_value INTO v_now_key FROM trecho.chunk_key_seq AS q;
+    RETURN v_now_key - coalesce(v_last_key, 0) > 0.2 * coalesce(v_counted, 0);
+END
+$function$;
+COMMENT ON FUNCTION trecho._stats_due(integer) IS 'True when a fifth as many chunks were written as the statistics of words were counted from.';
+REVOKE ALL ON FUNCTION trecho._stats_due(integer) FROM PUBLIC;
+
+-- After a publication has committed: short, repeatable, and nobody waits for it.
+CREATE OR REPLACE FUNCTION trecho._after_publish(
+    p_index_version integer DEFAULT NULL  -- NULL: the active one
+)
+RETURNS boolean                           -- whether the statistics of words were counted again
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    v_version integer := trecho._version_argument(p_index_version);
+    v_index   regclass := to_regclass(format('trecho.%I', 'chunks_' || v_version || '_words'));
+BEGIN
+    -- Every search reads the pending list from end to end: 4 MB of it double its time. Missing while a bulk load builds the index last.
+    IF v_index IS NOT NULL THEN
+        PERFORM gin_clean_pending_list(v_index);
+    END IF;
+    IF v_version IS NULL OR NOT trecho._stats_due(v_version) THEN
+        RETURN false;
+    END IF;
+    RETURN trecho.refresh_lexeme_stats(v_version) IS NOT NULL;
+END
+$function$;
+COMMENT ON FUNCTION trecho._after_publish(integer) IS
+    'Merge the pending list of the word index, and count the statistics of words again where a fifth as many chunks were written since. Returns whether they were.';
+REVOKE ALL ON FUNCTION trecho._after_publish(integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho._after_publish(integer) TO trecho_writer;
