@@ -17,6 +17,7 @@ from trecho.errors import ExitCode, TrechoError, UsageError, from_database
 # command is used, so it may import what it likes.
 COMMANDS: dict[str, str] = {
     "migrate": "trecho.migrate",
+    "preflight": "trecho.preflight",
     "sync": "trecho.sync",
     "embed": "trecho.embed",
     "status": "trecho.status",

@@ -169,7 +169,7 @@ class Service:
             from trecho_chunkers.languages import GRAMMARS
             from trecho_chunkers.parsing import grammar_problem
 
-            def report(module, package, problem_of):
+            def report(module, package, problem_of, label=""):
                 version = path = None
                 try:
                     if package:
@@ -178,12 +178,13 @@ class Service:
                     problem = problem_of()
                 except Exception as error:
                     problem = "%s: %s" % (type(error).__name__, error)
-                return (module, version or STAMP, path, problem is None, problem)
+                return (module + label, version or STAMP, path, problem is None, problem)
 
             rows = [("python", sys.version.split()[0], sys.prefix, True, None)]
             rows += [report(name.removesuffix(".__init__"), None, lambda: None) for name in sorted(SOURCES)]
             rows.append(report("tree_sitter", "tree-sitter", lambda: None))
-            rows += [report(g.module, g.package, lambda n=n: grammar_problem(n)) for n, g in sorted(GRAMMARS.items())]
+            rows += [report(g.module, g.package, lambda n=n: grammar_problem(n), " (%s)" % n)
+                     for n, g in sorted(GRAMMARS.items())]
             return rows
         return self.call(work)
 
