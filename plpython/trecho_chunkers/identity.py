@@ -11,6 +11,7 @@ import uuid
 _SESSION_NAMESPACE = uuid.UUID("9dad3492-a99d-5255-961f-9712e51cbd1e")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\Z")
 _SLUG_DROP_ASCII = re.compile(r"[^a-z0-9_\- ]+")
+_SLUG_DROP = re.compile(r"[^\w\- ]")
 _SLUG_MAX_CHARS = 200
 
 
@@ -35,12 +36,10 @@ def slug(heading: str) -> str:
     lowered = heading[:_SLUG_MAX_CHARS].strip().lower().replace("\t", " ")
     if lowered.isascii():
         return _SLUG_DROP_ASCII.sub("", lowered).replace(" ", "-")
-    kept = [
-        char
-        for char in lowered
-        if char.isalnum() or char in "-_ " or unicodedata.category(char) in ("Mn", "Mc", "Pc", "Nl")
-    ]
-    return "".join(kept).replace(" ", "-")
+    for char in set(_SLUG_DROP.findall(lowered)):
+        if unicodedata.category(char) not in ("Mn", "Mc"):  # vowel signs of Indic scripts, accents of others
+            lowered = lowered.replace(char, "")
+    return lowered.replace(" ", "-")
 
 
 class Slugs:

@@ -23,7 +23,7 @@ _TABLE_HEADER_MAX_CHARS = 500
 _INFO_MAX_CHARS = 100
 
 _MARKUP = re.compile(r"[\[`*_<{\\&]")
-_EXPLICIT_ID = re.compile(r"\s*\{(?:#([\w\-.:]+)|/\*\s*([\w\-.:]+)\s*\*/)\}\s*\Z")
+_EXPLICIT_ID = re.compile(r"\s*\{\s*(?:#([\w\-.:]+)|/\*\s*([\w\-.:]+)\s*\*/)\s*\}\s*\Z")
 _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()\s]*(?:\s[^()]*)?\)|\[[^\[\]]*\])")
 _EMPHASIS = re.compile(r"(\*{1,3}|_{1,3})(?=\S)(.+?)(?<=\S)\1")
 _CODE_OR_TAG = re.compile(r"`+|</?[A-Za-z][^<>]*>")
@@ -71,13 +71,16 @@ def _plain_heading(markup: str) -> tuple[str, str]:
     text = markup[:_TITLE_MAX_CHARS]
     explicit = ""
     if _MARKUP.search(text):
-        found = _EXPLICIT_ID.search(text)
+        found = _EXPLICIT_ID.search(text) if "}" in text else None
         if found is not None:
             explicit = found.group(1) or found.group(2)
             text = text[: found.start()]
-        text = _LINK.sub(r"\1", text)
-        text = _CODE_OR_TAG.sub("", text)
-        text = _EMPHASIS.sub(r"\2", text)
+        if "[" in text:
+            text = _LINK.sub(r"\1", text)
+        if "`" in text or "<" in text:
+            text = _CODE_OR_TAG.sub("", text)
+        if "*" in text or "_" in text:
+            text = _EMPHASIS.sub(r"\2", text)
     return " ".join(text.split()), explicit
 
 
@@ -190,13 +193,17 @@ class _Document:
 
     def _emit_whole(self, first: int, last: int, main: int, kind: str) -> bool:
         """Emit segments [first, last) as one chunk if they are within the budget."""
-        segments = self._segments
-        span = trim(self._text, segments[first].start, segments[last - 1].end)
-        if span is None:
-            return True
-        if not self._budget.fits(self._text, *span):
+        text, budget, segments = self._text, self._budget, self._segments
+        start, end = segments[first].start, segments[last - 1].end
+        if not segments[first].level:  # only the text before the first heading may start with blanks
+            start = line_start(text, start, end)
+        content = text[start:end].rstrip()
+        chars = len(content)
+        if chars > budget.max_chars or content.count("\n") >= budget.max_lines:
             return False
-        self._emit(span, main, kind, segments[first].above, "")
+        if chars * 4 > budget.max_bytes and len(content.encode()) > budget.max_bytes:
+            return False
+        self._emit(start, content, main, kind, segments[first].above)
         return True
 
     def _split_paragraphs(self, first: int, main: int) -> None:
@@ -302,30 +309,21 @@ class _Document:
             context = segments[main].inside
         else:
             context = segments[main if span[0] >= segments[main].start else first].above
-        self._emit(span, main, "part", context, extra)
+        if extra:
+            context = f"{context}\n{extra}" if context else extra
+        self._emit(span[0], self._text[span[0] : span[1]], main, "part", context)
 
-    def _emit(self, span: Span, main: int, kind: str, context: str, extra: str) -> None:
-        start, end = span
+    def _emit(self, start: int, content: str, main: int, kind: str, context: str) -> None:
+        """Append the chunk of `content`, which starts at `start`."""
         segment = self._segments[main]
         if self._summary:
             context = f"{context}\n{self._summary}" if context else self._summary
-        if extra:
-            context = f"{context}\n{extra}" if context else extra
-        content = self._text[start:end]
         first = self._line + self._text.count("\n", self._at, start)
         last = first + content.count("\n")
-        self._at, self._line = end, last
-        self._chunks.append(
-            Chunk(
-                len(self._chunks) + 1,
-                kind,
-                segment.symbol,
-                segment.anchor_path,
-                context,
-                first,
-                last,
-                content,
-            )
+        self._at, self._line = start + len(content), last
+        chunks = self._chunks
+        chunks.append(
+            Chunk(len(chunks) + 1, kind, segment.symbol, segment.anchor_path, context, first, last, content)
         )
 
 

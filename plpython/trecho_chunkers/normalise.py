@@ -11,14 +11,16 @@ import unicodedata
 
 # Any character outside these ranges may combine with a neighbour or be changed by NFC. Most text holds none,
 # and one fast search proves it (a test compares the ranges with Python's own Unicode data).
-_MAY_CHANGE = re.compile(
+_CHANGING = (
     "[^\x00-\u02ff\u0370-\u0373\u0375-\u037d\u037f-\u0386\u0388-\u0482\u048a-\u0590\u1e00-\u1eff"
     "\u2002-\u20cf\u20f1-\u2125\u2127-\u2129\u212c-\u2328\u232b-\u2adb\u2add-\u2cee"
     "\u3000-\u3029\u3030-\u3098\u309b-\ua66e\uac00-\ud7a3\ue000-\uf8ff\ufe30-\uffff"
     "\U0001f000-\U0001faff\U00020000-\U0002f7ff]"
 )
+_MAY_CHANGE = re.compile(_CHANGING)
 # Sorting a run of combining marks costs the square of its length; no language comes near this one.
 _LONGEST_MARK_RUN = 64
+_LONG_RUN = re.compile(f"{_CHANGING}{{{_LONGEST_MARK_RUN + 1}}}")
 
 
 def normalise(text: str) -> str:
@@ -31,7 +33,7 @@ def normalise(text: str) -> str:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.isascii() or not _MAY_CHANGE.search(text):
         return text
-    runs = _long_mark_runs(text)
+    runs = _long_mark_runs(text) if _LONG_RUN.search(text) else None
     if runs is None:
         return unicodedata.normalize("NFC", text)
     parts: list[str] = []
