@@ -62,6 +62,7 @@ REVOKE ALL ON FUNCTION trecho._replace_placements(integer, bigint[], trecho.new_
 CREATE OR REPLACE FUNCTION trecho._anchor(p_doc_id text, p_anchor_path text)
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
+-- No SET clause, so that it is inlined; every name is qualified.
 AS $function$
     SELECT CASE WHEN p_anchor_path = '' THEN p_doc_id ELSE p_doc_id OPERATOR(pg_catalog.||) '#' OPERATOR(pg_catalog.||) p_anchor_path END
 $function$;
