@@ -1,0 +1,215 @@
+"""Which texts look as if they held a secret: detect-secrets, and what it does not know (Portuguese words, bare values).
+
+A text that is held back for nothing costs a passage in search until someone releases it; a secret that leaves cannot be
+called back. So in doubt it is held, but values that are plainly none (placeholders, types, references) are let through.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+# Only a line with one of these, or with a long run of characters that has a digit in it, is looked at closely: the
+# patterns of the detectors cost milliseconds a passage, and most passages are prose. Lower case; plain `in` is much
+# faster than a pattern of alternatives.
+# fmt: off
+_WORDS = (
+    "passw", "passphrase", "pwd", "senha", "contrase", "secret", "segredo", "token", "credenc", "apikey",
+    "api_key", "api-key", "accesskey", "access_key", "access-key", "authkey", "auth_key", "auth-key",
+    "privatekey", "private_key", "private-key", "clientkey", "client_key", "client-key", "signingkey",
+    "signing_key", "signing-key", "encryptionkey", "encryption_key", "encryption-key", "chave", "://",
+    "identified by", "private key",
+)
+# fmt: on
+_PASSWORD_WORDS = r"password|passwd|passphrase|pwd|senha|contraseña|contrasena"
+_OTHER_WORDS = (
+    r"secret|segredo|token|credential|credencial|api[_-]?key|access[_-]?key|auth[_-]?key|private[_-]?key"
+    r"|client[_-]?key|signing[_-]?key|encryption[_-]?key|chave"
+)
+# name: value, name = value, "name": "value", NAME=value; the value bare or quoted.
+_ASSIGNMENT = re.compile(
+    rf"(?P<key>[\w.-]*(?P<word>{_PASSWORD_WORDS}|{_OTHER_WORDS})[\w.-]*)[\"'\]]{{0,2}}\s*(?::=|=>|[:=])\s*"
+    r"(?:(?P<quote>[\"'`])(?P<quoted>[^\"'`]+)(?P=quote)|(?P<bare>[^\s\"'`,;]+))(?P<end>[,;]?\s*(?:#.*|//.*)?$)?",
+    re.IGNORECASE,
+)
+_SQL_PASSWORD = re.compile(r"\b(?:password|identified by)\s+'([^']+)'", re.IGNORECASE)
+_BASIC_AUTH = re.compile(r"://[^\s:/?#@\"'`]+:([^\s/?#@\"'`]+)@")
+# What the name of an attribute of a secret ends in, rather than of the secret itself.
+_ABOUT_IT = re.compile(
+    r"(?:names?|nome|refs?|files?|arquivo|paths?|caminho|dir|ids?|types?|tipo|ur[il]|length|len|size|count|policy|fields?"
+    r"|column|label|env|var|manager|store|class|provider|expir\w*|ttl|timeout|min|max|rotation|prompt|hint|placeholder"
+    r"|algorithm|encryption|required|enabled|version|endpoint|header|format)$",
+    re.IGNORECASE,
+)
+_NO_SECRETS = re.compile(
+    r"(?:minha[_-]|sua[_-]|my[_-]|your[_-])?(?:password|passwd|pass|pwd|senha|secret|segredo|token|key|chave|user|usuario)"
+    r"|texto|valor|value|postgres|admin|root|change[_-]?me|troque|trocar-me|replace_me|example|exemplo|sample|test|teste|dummy|fake|foobar"
+    r"|null|nil|none|undefined|true|false|yes|no|sim|nao|não|required|optional|obrigat[oó]ri[ao]|opcional|hidden|masked"
+    r"|redacted|omitted|encrypted|plain|plaintext|md5|scram-sha-256|trust|peer|ident|string|str|text|varchar|char|bytes"
+    r"|bytea|number|integer|int|boolean|bool|any|unknown|object|secretstr|secretstring|option|final|static|const",
+    re.IGNORECASE,
+)
+_DIGIT = re.compile(r"[0-9]")
+_PATH = re.compile(r"(?:[~.]{0,2}/)[\w.-]+(?:/[\w.-]+)*/?")
+_REFERENCE = re.compile(r"&?[A-Za-z_]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)+\W*")
+_CODE = re.compile(
+    r"[;{]\s*$|^\s*\}[;,)]*\s*$|=>|\b(?:fn|let|const|def|class|return|import|public|impl|func|struct)\b",
+    re.MULTILINE,
+)
+_KEY_HEAD = re.compile(r"BEGIN [A-Z0-9 ]*PRIVATE KEY")
+_TOKENS = re.compile(
+    r"(?P<Private_Key>PuTTY-User-Key-File-|AGE-SECRET-KEY-1)"
+    r"|(?P<Google_API_Key>\bAIza[0-9A-Za-z_-]{35})"
+    r"|(?P<Google_OAuth_Token>\bya29\.[0-9A-Za-z_-]{20,})"
+    r"|(?P<API_Key>\bsk-(?:ant-|proj-)?[0-9A-Za-z_-]{32,}|\bpa-[0-9A-Za-z_-]{40,})"
+    r"|(?P<Hugging_Face_Token>\bhf_[0-9A-Za-z]{30,})"
+    r"|(?P<GitHub_Token>\bgithub_pat_[0-9A-Za-z_]{40,})"
+    r"|(?P<Vault_Token>\bhvs\.[0-9A-Za-z_-]{24,})"
+    r"|(?P<DigitalOcean_Token>\bdo[opr]_v1_[0-9a-f]{60,})"
+    r"|(?P<Authorization_Header>(?i:\bauthorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token)\s+)[\w.+/=-]{16,})"
+)
+# The inside of a key whose first line stands in another passage.
+_KEY_BODY = re.compile(r"(?:^[ \t]*[A-Za-z0-9+/]{60,76}={0,2}[ \t]*$\n?){2,}", re.MULTILINE)
+_PUBLIC_BODY = re.compile(
+    r"BEGIN (?:CERTIFICATE|PUBLIC KEY|RSA PUBLIC KEY|PGP PUBLIC|PGP SIGNATURE|PGP MESSAGE)"
+)
+# Plugins of detect-secrets that find no secret, or too much else (Artifactory: words such as APDUCommand), or that are
+# done here, with placeholders let through.
+_LEFT_OUT = {
+    "IPPublicDetector",
+    "ArtifactoryDetector",
+    "KeywordDetector",
+    "BasicAuthDetector",
+    "HexHighEntropyString",
+    "Base64HighEntropyString",
+}
+_MIN_ENTROPY = 4.5  # bits per character, as detect-secrets sets it for base64
+
+
+def suspicions(text: str) -> list[str]:
+    """Kinds of secret that the text seems to hold, sorted; empty when it may leave. The secret itself is never told."""
+    found: set[str] = set()
+    lower = text.lower()
+    if any(word in lower for word in _WORDS):
+        code = _CODE.search(text) is not None
+        for line in text.splitlines():
+            if any(word in line.lower() for word in _WORDS):
+                found.update(_named(line, code))
+    if any(len(run) >= 16 and _strong(run) for run in text.split()):
+        for line in text.splitlines():
+            if any(len(run) >= 16 and _strong(run) for run in line.split()):
+                found.update(_shaped(line))
+    if _KEY_BODY.search(text) and not _PUBLIC_BODY.search(text):
+        block = "".join(match.group() for match in _KEY_BODY.finditer(text))
+        if _mixed(block):
+            found.add("Private Key")
+    return sorted(found)
+
+
+def _named(line: str, code: bool) -> Iterator[str]:
+    """What is called a secret."""
+    if _KEY_HEAD.search(line):
+        yield "Private Key"
+    if any(_plausible(value, code=code, bare=False) for value in _BASIC_AUTH.findall(line)):
+        yield "Basic Auth Credentials"
+    _, keyword, _ = _scanner()
+    assigned = _ASSIGNMENT.search(line) is not None
+    if (
+        (assigned and _assigned(line, code))
+        or any(_plausible(value, code=code, bare=False) for value in _SQL_PASSWORD.findall(line))
+        # Forms of code that only the keyword detector knows.
+        or (not assigned and any(_plausible(v, code=code, bare=False) for v in keyword.analyze_string(line)))
+    ):
+        yield "Secret Keyword"
+
+
+def _shaped(line: str) -> Iterator[str]:
+    """What has the shape of a secret."""
+    for match in _TOKENS.finditer(line):
+        yield str(match.lastgroup).replace("_", " ")
+    detectors, _, entropy = _scanner()
+    for detector in detectors:
+        if any(True for _ in detector.analyze_string(line)):
+            yield str(detector.secret_type)
+    for value in entropy.analyze_string(line):
+        if (
+            len(value) >= 20
+            and _mixed(value)
+            and not re.match(r"sha\d+-", value)
+            and entropy.calculate_shannon_entropy(value) > _MIN_ENTROPY
+        ):
+            yield "Base64 High Entropy String"
+
+
+def _assigned(line: str, code: bool) -> bool:
+    """Whether the line gives something named like a secret a value like one."""
+    for match in _ASSIGNMENT.finditer(line):
+        if _ABOUT_IT.search(match["key"]):
+            continue
+        value = match["quoted"] or match["bare"]
+        bare = match["quoted"] is None
+        if re.fullmatch(_PASSWORD_WORDS, match["word"], re.IGNORECASE) or match["word"].lower() in (
+            "secret",
+            "segredo",
+        ):
+            if not _plausible(value, code=code, bare=bare):
+                continue
+            # In the middle of a sentence a value is a word, unless it looks like a password.
+            if not bare or match["end"] is not None or (len(value) >= 5 and _strong(value)):
+                return True
+        elif _plausible(value, code=code, bare=bare) and len(value) >= 16 and _strong(value):
+            return True
+    return False
+
+
+def _plausible(value: str, *, code: bool, bare: bool) -> bool:
+    """Whether a value may be a secret, and not a placeholder, a type, a path or a reference."""
+    value = value.strip()
+    if not _meant(value):
+        return False
+    if bare and (re.search(r"[()\[\]<>]", value) or _REFERENCE.fullmatch(value)):
+        return False
+    # A bare word: in code the name of something, elsewhere perhaps a weak password.
+    if bare and re.fullmatch(r"[A-Za-zÀ-ÿ_-]+", value):
+        return not code and len(value) >= 6
+    return True
+
+
+def _meant(value: str) -> bool:
+    """Whether a value stands for itself."""
+    from detect_secrets.filters.heuristic import is_templated_secret
+
+    if len(value) < 4 or _NO_SECRETS.fullmatch(value) or any(c.isspace() for c in value):
+        return False
+    if value[0] in "$%{<!*&([|>" or "${" in value or "{{" in value or "..." in value or "…" in value:
+        return False
+    if is_templated_secret(value) or not set(value.lower()) - set("x*.-_#•?"):
+        return False
+    return not (_PATH.fullmatch(value) and not _mixed(value))
+
+
+def _strong(value: str) -> bool:
+    return any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
+
+
+def _mixed(value: str) -> bool:
+    return (
+        any(c.isdigit() for c in value)
+        and any(c.isupper() for c in value)
+        and any(c.islower() for c in value)
+    )
+
+
+@cache
+def _scanner() -> tuple[list[Any], Any, Any]:
+    """Detectors of detect-secrets with a fixed pattern, the one for keywords in code, the one for entropy."""
+    from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+    from detect_secrets.plugins.high_entropy_strings import Base64HighEntropyString
+    from detect_secrets.plugins.keyword import KeywordDetector
+
+    classes: list[Any] = [
+        c for c in get_mapping_from_secret_type_to_class().values() if c.__name__ not in _LEFT_OUT
+    ]
+    return [c() for c in classes], KeywordDetector(), Base64HighEntropyString(limit=_MIN_ENTROPY)
