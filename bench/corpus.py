@@ -17,9 +17,10 @@ from bench.load import Passage, Source
 ROOT = Path(__file__).resolve().parent.parent
 FAQUAD = ROOT.parent / "shared" / "data" / "faquad.json"
 
-_SUFFIXES = (
-    "ção mento idade ista ável ante ura ência eiro oso ismo agem ado ivo ário ória ante ez dor tiva logia grafia ções mentos idades"
-).split()
+_SUFFIXES = """
+    ção mento idade ista ável ante ura ência eiro oso ismo agem ado ivo ário ória ez dor tiva logia grafia ções
+    mentos idades
+""".split()  # noqa: SIM905
 _WORD = re.compile(r"\w+|\W+")
 
 
@@ -49,9 +50,10 @@ def faquad(path: Path = FAQUAD) -> Questions | None:
 class Corpus:
     """Documents that look like Portuguese prose, any number of them, the same for the same seed.
 
-    Sentences are FaQuAD's, mixed within a topic. Rare words give way to invented ones, drawn from a vocabulary of 120,000 with Zipf-like
-    frequencies, so that a word of a question is about as rare in 100,000 chunks as it is in real ones. The vector of a chunk is a
-    mixture of the vectors of two paragraphs of the topic, with noise: clusters, as real vectors have.
+    Sentences are FaQuAD's, mixed within a topic. Rare words give way to invented ones, drawn from a vocabulary of
+    120,000 with Zipf-like frequencies, so that a word of a question is about as rare in 100,000 chunks as it is in
+    real ones. The vector of a chunk is a mixture of the vectors of two paragraphs of the topic, with noise: clusters,
+    as real vectors have.
     """
 
     def __init__(self, source: Questions, vectors: NDArray[np.float32], seed: int = 1) -> None:
@@ -63,7 +65,12 @@ class Corpus:
             topics.setdefault(title, []).append(i)
         self._topics = list(topics.values())
         self._sentences = [
-            [self._template(s, seen) for i in members for s in re.split(r"(?<=[.!?])\s+", source.passages[i]) if len(s) > 20]
+            [
+                self._template(s, seen)
+                for i in members
+                for s in re.split(r"(?<=[.!?])\s+", source.passages[i])
+                if len(s) > 20
+            ]
             for members in self._topics
         ]
         self._words = self._vocabulary([w for w in seen if len(w) > 4 and w.isalpha()], 120_000)
@@ -115,7 +122,8 @@ class Corpus:
     def _passage(self, topic: int) -> Passage:
         other = int(self._rng.integers(len(self._topics)))
         text = " ".join(
-            self._sentence(topic if self._rng.random() < 0.85 else other) for _ in range(int(self._rng.integers(3, 9)))
+            self._sentence(topic if self._rng.random() < 0.85 else other)
+            for _ in range(int(self._rng.integers(3, 9)))
         )
         members = self._topics[topic]
         first, second = self._rng.integers(len(members), size=2)
@@ -131,6 +139,10 @@ class Corpus:
         while made < chunks:
             size = min(int(self._rng.geometric(1 / 8)), 200, chunks - made)
             topic = int(self._rng.integers(len(self._topics)))
-            yield Source(f"area-{number % 100:02}/{number:06}.md", [self._passage(topic) for _ in range(size)], title=f"Documento {number}")
+            yield Source(
+                f"area-{number % 100:02}/{number:06}.md",
+                [self._passage(topic) for _ in range(size)],
+                title=f"Documento {number}",
+            )
             made += size
             number += 1

@@ -48,10 +48,15 @@ def load(conn: psycopg.Connection[Any], sources: Iterable[Source], *, rebuild: b
     register_vector(conn)
     conn.execute("SET ROLE trecho_owner")
     version = _value(conn, "SELECT trecho._ensure_version()")
-    chunks, placements = sql.Identifier("trecho", f"chunks_{version}"), sql.Identifier("trecho", f"placements_{version}")
+    chunks, placements = (
+        sql.Identifier("trecho", f"chunks_{version}"),
+        sql.Identifier("trecho", f"placements_{version}"),
+    )
     if rebuild:
         for suffix in ("words", "vectors"):
-            conn.execute(sql.SQL("DROP INDEX IF EXISTS trecho.{}").format(sql.Identifier(f"chunks_{version}_{suffix}")))
+            conn.execute(
+                sql.SQL("DROP INDEX IF EXISTS trecho.{}").format(sql.Identifier(f"chunks_{version}_{suffix}"))
+            )
     loaded = 0
     batch: list[Source] = []
     for source in sources:
@@ -65,7 +70,12 @@ def load(conn: psycopg.Connection[Any], sources: Iterable[Source], *, rebuild: b
         conn.execute("SELECT trecho._create_search_indexes(%s)", (version,))
         conn.execute("RESET maintenance_work_mem")
     conn.execute("RESET ROLE")
-    for table in (chunks, placements, sql.Identifier("trecho", "documents"), sql.Identifier("trecho", "indexed_documents")):
+    for table in (
+        chunks,
+        placements,
+        sql.Identifier("trecho", "documents"),
+        sql.Identifier("trecho", "indexed_documents"),
+    ):
         conn.execute(sql.SQL("VACUUM ANALYZE {}").format(table))
     conn.execute("SET ROLE trecho_owner")
     conn.execute("SELECT trecho.refresh_lexeme_stats(%s)", (version,))
@@ -80,12 +90,20 @@ def _value(conn: psycopg.Connection[Any], query: str) -> int:
 
 
 def _load_batch(
-    conn: psycopg.Connection[Any], version: int, chunks: sql.Identifier, placements: sql.Identifier, batch: list[Source]
+    conn: psycopg.Connection[Any],
+    version: int,
+    chunks: sql.Identifier,
+    placements: sql.Identifier,
+    batch: list[Source],
 ) -> int:
     if not batch:
         return 0
     total = sum(len(source.passages) for source in batch)
-    document = _value(conn, f"SELECT setval('trecho.documents_document_id_seq', nextval('trecho.documents_document_id_seq') + {len(batch)})")
+    document = _value(
+        conn,
+        "SELECT setval('trecho.documents_document_id_seq', nextval('trecho.documents_document_id_seq')"
+        f" + {len(batch)})",
+    )
     key = _value(conn, f"SELECT setval('trecho.chunk_key_seq', nextval('trecho.chunk_key_seq') + {total})")
     document, key = document - len(batch), key - total
     documents, blobs, indexed, rows, places = [], {}, [], [], []
@@ -134,7 +152,18 @@ def _load_batch(
             lines = passage.content.count("\n") + 1
             digest = hashlib.sha1(passage.content.encode()).hexdigest()[:10]
             places.append(
-                (version, document, ordinal, key, source.project, source.branch, f"{source.path}:{ordinal}:{digest}", source.path, line, line + lines - 1)
+                (
+                    version,
+                    document,
+                    ordinal,
+                    key,
+                    source.project,
+                    source.branch,
+                    f"{source.path}:{ordinal}:{digest}",
+                    source.path,
+                    line,
+                    line + lines - 1,
+                )
             )
             line += lines
             key += 1
@@ -147,26 +176,34 @@ def _load_batch(
         _copy(
             cursor,
             sql.SQL(
-                "COPY trecho.documents (document_id, project, branch, scope, source_path, session_id, doc_id, wanted_doc_id, title, language, metadata, blob_sha)"
-                " FROM STDIN"
+                "COPY trecho.documents (document_id, project, branch, scope, source_path, session_id, doc_id,"
+                " wanted_doc_id, title, language, metadata, blob_sha) FROM STDIN"
             ),
             documents,
         )
         _copy(
             cursor,
             sql.SQL(
-                "COPY {} (index_version, chunk_key, project, scope, source_path, session_id, kind, context, content, content_hash, text_hash, embedding) FROM STDIN"
+                "COPY {} (index_version, chunk_key, project, scope, source_path, session_id, kind, context, content,"
+                " content_hash, text_hash, embedding) FROM STDIN"
             ).format(chunks),
             rows,
         )
         _copy(
             cursor,
             sql.SQL(
-                "COPY {} (index_version, document_id, ordinal, chunk_key, project, branch, chunk_id, anchor, start_line, end_line) FROM STDIN"
+                "COPY {} (index_version, document_id, ordinal, chunk_key, project, branch, chunk_id, anchor,"
+                " start_line, end_line) FROM STDIN"
             ).format(placements),
             places,
         )
-        _copy(cursor, sql.SQL("COPY trecho.indexed_documents (index_version, document_id, blob_sha, chunk_count) FROM STDIN"), indexed)
+        _copy(
+            cursor,
+            sql.SQL(
+                "COPY trecho.indexed_documents (index_version, document_id, blob_sha, chunk_count) FROM STDIN"
+            ),
+            indexed,
+        )
     return total
 
 

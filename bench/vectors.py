@@ -28,7 +28,9 @@ class VectorCache:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = sqlite3.connect(path)
-        self._file.execute("CREATE TABLE IF NOT EXISTS vectors (kind TEXT, hash BLOB, vector BLOB, PRIMARY KEY (kind, hash))")
+        self._file.execute(
+            "CREATE TABLE IF NOT EXISTS vectors (kind TEXT, hash BLOB, vector BLOB, PRIMARY KEY (kind, hash))"
+        )
 
     def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of queries, without prefix. Returns: (n, 768)."""
@@ -52,7 +54,9 @@ class VectorCache:
         keys = [hashlib.sha256(text.encode()).digest() for text in texts]
         found: dict[bytes, bytes] = {}
         for key in set(keys):
-            row = self._file.execute("SELECT vector FROM vectors WHERE kind = ? AND hash = ?", (kind, key)).fetchone()
+            row = self._file.execute(
+                "SELECT vector FROM vectors WHERE kind = ? AND hash = ?", (kind, key)
+            ).fetchone()
             if row:
                 found[key] = row[0]
         missing = [i for i, key in enumerate(keys) if key not in found]
@@ -60,9 +64,16 @@ class VectorCache:
             batch = missing[start : start + 16]
             for i, vector in zip(batch, embed([texts[i] for i in batch]), strict=True):
                 found[keys[i]] = vector.astype(np.float32).tobytes()
-                self._file.execute("INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", (kind, keys[i], found[keys[i]]))
+                self._file.execute(
+                    "INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", (kind, keys[i], found[keys[i]])
+                )
             self._file.commit()
-            print(f"\rembedded {min(start + 16, len(missing))} of {len(missing)}", end="", file=sys.stderr, flush=True)
+            print(
+                f"\rembedded {min(start + 16, len(missing))} of {len(missing)}",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
         if missing:
             print(file=sys.stderr)
         return np.stack([np.frombuffer(found[key], dtype=np.float32) for key in keys])

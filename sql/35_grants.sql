@@ -3,22 +3,25 @@
 CREATE OR REPLACE FUNCTION trecho._caller()
 RETURNS name
 LANGUAGE sql STABLE PARALLEL SAFE
-SET search_path = pg_catalog, pg_temp
+-- No SET clause, so that it is inlined into every search.
 AS $function$
     -- current_user is the owner inside a SECURITY DEFINER function; SET ROLE is still seen in the setting.
-    SELECT coalesce(nullif(current_setting('role', true), 'none'), session_user::text)::name
+    SELECT coalesce(nullif(pg_catalog.current_setting('role', true), 'none'), session_user::pg_catalog.text)::pg_catalog.name
 $function$;
 COMMENT ON FUNCTION trecho._caller() IS 'Role that called: the one of SET ROLE, else the one that logged in.';
 REVOKE ALL ON FUNCTION trecho._caller() FROM PUBLIC;
 
+-- plpgsql keeps the plan; a SQL function with a SET clause would be planned at every call.
 CREATE OR REPLACE FUNCTION trecho._may_read(p_project text)
 RETURNS boolean
-LANGUAGE sql STABLE PARALLEL SAFE
+LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $function$
-    SELECT EXISTS (SELECT FROM trecho.project_grants AS g
+BEGIN
+    RETURN EXISTS (SELECT FROM trecho.project_grants AS g
                      JOIN pg_roles AS r ON r.rolname = g.role_name
-                    WHERE g.project IN (p_project, '*') AND pg_has_role(trecho._caller(), r.oid, 'MEMBER'))
+                    WHERE g.project IN (p_project, '*') AND pg_has_role(trecho._caller(), r.oid, 'MEMBER'));
+END
 $function$;
 COMMENT ON FUNCTION trecho._may_read(text) IS 'True when the caller is a member of a role that project_grants lets read the project.';
 REVOKE ALL ON FUNCTION trecho._may_read(text) FROM PUBLIC;

@@ -33,6 +33,8 @@ CREATE OR REPLACE FUNCTION trecho._parse_query(
     p_index_version integer,
     p_prefix        boolean,           -- the last word is also a prefix
     p_cap           double precision,  -- candidates wanted
+    p_total         double precision,  -- chunks that the statistics were counted from
+    p_unseen        double precision,  -- document frequency of a lexeme without statistics
     OUT lexemes     text[],            -- rarest first
     OUT words       tsquery,           -- any of them; NULL when there is none
     OUT candidates  tsquery,           -- the part of words worth scoring
@@ -50,8 +52,8 @@ DECLARE
     c_config      constant regconfig := 'trecho.portuguese_unaccent_1';
     c_operators   constant text := '(?:(?<=^|\s)(-))?"([^"]*)"|(?<=^|\s)-([^\s"-][^\s"]*)';
     v_text     text := trecho._query_text(p_query);
-    v_total    double precision;
-    v_unseen   double precision;
+    v_total    double precision := greatest(p_total, 1);
+    v_unseen   double precision := least(p_unseen, greatest(p_total, 1));
     v_vector   tsvector;
     v_folded   text[];
     v_part     text[];
@@ -60,6 +62,7 @@ DECLARE
     v_last     text;
     v_idfs     double precision[];
     v_operands text[];
+    v_terms    text[] := '{}';
     v_main     boolean[];
     v_sum      double precision := 0;
     v_budget   double precision;
@@ -84,10 +87,6 @@ BEGIN
 
     v_vector := trecho.search_vector_1('', v_text);
     v_folded := tsvector_to_array(to_tsvector(c_config, trecho.search_text_1(v_text)));
-
-    SELECT t.chunk_count, 1 / t.sample_fraction INTO v_total, v_unseen FROM trecho.lexeme_totals AS t WHERE t.index_version = p_index_version;
-    v_total := greatest(coalesce(v_total, 1000), 1);
-    v_unseen := least(coalesce(v_unseen, 1), v_total);
 
     SELECT array_agg(l.lexeme ORDER BY l.df, l.lexeme), array_agg(l.df ORDER BY l.df, l.lexeme),
            array_agg(ln(1 + (v_total - l.df + 0.5) / (l.df + 0.5)) ORDER BY l.df, l.lexeme),
@@ -117,10 +116,11 @@ BEGIN
         RETURN;
     END IF;
 
-    SELECT string_agg(o, ' | ')::tsquery INTO words FROM unnest(v_operands) AS o;
-    SELECT '(' || string_agg(format('%s * ts_rank(''{1,1,1,1}''::real[], c.search_vector, %L::tsquery)', w.idf, w.operand), ' + ')
-           || ') / ln(2 + length(c.search_vector))'
-      INTO score_sql FROM unnest(v_idfs, v_operands) AS w (idf, operand);
+    words := array_to_string(v_operands, ' | ')::tsquery;
+    FOR i IN 1 .. cardinality(lexemes) LOOP
+        v_terms := v_terms || format('%s * ts_rank(''{1,1,1,1}''::real[], c.search_vector, %L::tsquery)', v_idfs[i], v_operands[i]);
+    END LOOP;
+    score_sql := '(' || array_to_string(v_terms, ' + ') || ') / ln(2 + length(c.search_vector))';
     -- 0.1 of the two weights: sequential dependence, flat between 0.05 and 0.3 on the questions measured (docs/search.md).
     SELECT '(' || string_agg(format('CASE WHEN c.search_vector @@ %L::tsquery THEN %s ELSE 0 END',
                                     trecho._quote_lexeme(n.lexeme) || ' <' || n.gap || '> ' || trecho._quote_lexeme(n.next_lexeme),
@@ -143,10 +143,15 @@ BEGIN
     END IF;
     -- The accented form of a word adds no candidate where its unaccented form is at least as frequent.
     FOR i IN 1 .. cardinality(lexemes) LOOP
-        v_main[i] := v_main[i] OR NOT EXISTS (
-            SELECT FROM unnest(lexemes, frequencies, v_main) AS o (lexeme, df, main)
-             WHERE o.main AND o.df >= frequencies[i]
-               AND starts_with(o.lexeme, left(@extschema:unaccent@.unaccent('@extschema:unaccent@.unaccent', lexemes[i]), greatest(3, length(lexemes[i]) - 2))));
+        CONTINUE WHEN v_main[i];
+        v_last := left(@extschema:unaccent@.unaccent('@extschema:unaccent@.unaccent', lexemes[i]), greatest(3, length(lexemes[i]) - 2));
+        v_main[i] := true;
+        FOR j IN 1 .. cardinality(lexemes) LOOP
+            IF j <> i AND v_main[j] AND frequencies[j] >= frequencies[i] AND starts_with(lexemes[j], v_last) THEN
+                v_main[i] := false;
+                EXIT;
+            END IF;
+        END LOOP;
     END LOOP;
     FOR i IN 1 .. cardinality(lexemes) LOOP
         IF v_main[i] AND v_sum + frequencies[i] <= p_cap THEN
@@ -176,6 +181,6 @@ BEGIN
     END IF;
 END
 $function$;
-COMMENT ON FUNCTION trecho._parse_query(text, integer, boolean, double precision) IS
+COMMENT ON FUNCTION trecho._parse_query(text, integer, boolean, double precision, double precision, double precision) IS
     'What a query means for the words of one version. Any string is a query; one with no word left gives NULLs.';
-REVOKE ALL ON FUNCTION trecho._parse_query(text, integer, boolean, double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION trecho._parse_query(text, integer, boolean, double precision, double precision, double precision) FROM PUBLIC;

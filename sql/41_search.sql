@@ -112,7 +112,6 @@ CREATE OR REPLACE FUNCTION trecho._search(
 )
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE  -- sets hnsw.*, which a parallel query may not
 SET search_path = pg_catalog, @extschema:vector@, pg_temp
-SET plan_cache_mode = force_custom_plan
 SET jit = off                            -- compiling costs more than the query
 SET enable_seqscan = off                 -- no estimate may lead to a scan of everything
 AS $function$
@@ -131,7 +130,8 @@ DECLARE
     v_placed   text;         -- the same for one chunk s.chunk_key
     v_chunks   text;
     v_placements text;
-    v_total    bigint;       -- chunks of the version
+    v_total    bigint;            -- chunks of the version
+    v_unseen   double precision;  -- chunks that a lexeme without statistics is taken to be in
     v_rows     bigint;       -- placements that pass the filters, counted up to a bound
     v_longest  integer;
     v_bound    bigint;
@@ -174,7 +174,7 @@ BEGIN
             || CASE WHEN p_session_id IS NOT NULL THEN ' AND c.session_id = $5' ELSE '' END;
 
     -- How many rows can match: from the totals where only project and branch filter and they are large, else counted up to a bound.
-    SELECT t.chunk_count, b.chunk_count, b.max_chunks INTO v_total, v_rows, v_longest
+    SELECT t.chunk_count, 1 / t.sample_fraction, b.chunk_count, b.max_chunks INTO v_total, v_unseen, v_rows, v_longest
       FROM trecho.lexeme_totals AS t
       LEFT JOIN trecho.branch_totals AS b ON b.index_version = t.index_version AND b.project = p_project AND b.branch = p_branch
      WHERE t.index_version = o_version;
@@ -210,7 +210,8 @@ BEGIN
     IF v_lexical OR p_query ~ '"|(^|\s)-\S' THEN
         SELECT q.* INTO v_words
           FROM trecho._parse_query(p_query, o_version, p_prefix AND v_lexical,
-                   c_candidates * CASE WHEN v_few OR v_total = 0 THEN 1 ELSE least(4, greatest(1, v_total::double precision / greatest(v_rows, v_bound))) END) AS q;
+                   c_candidates * CASE WHEN v_few OR v_total = 0 THEN 1 ELSE least(4, greatest(1, v_total::double precision / greatest(v_rows, v_bound))) END,
+                   coalesce(nullif(v_total, 0), 1000), coalesce(v_unseen, 1)) AS q;
         IF v_words.hard_filter IS NOT NULL THEN
             v_chunk := v_chunk || format(' AND c.search_vector @@ %L::tsquery', v_words.hard_filter::text);
         END IF;

@@ -21,6 +21,9 @@ COMMANDS: dict[str, str] = {
     "sync": "trecho.sync",
     "embed": "trecho.embed",
     "status": "trecho.status",
+    "search": "trecho.search",
+    "evidence": "trecho.evidence",
+    "trace": "trecho.trace",
 }
 
 
