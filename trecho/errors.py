@@ -134,6 +134,12 @@ class MassDelete(TrechoError):
     exit_code = ExitCode.REFUSED
 
 
+class NoChunkers(TrechoError):
+    """The server has no chunkers: this database chunks in the client."""
+
+    sqlstate = "TR010"
+
+
 BY_SQLSTATE: dict[str, type[TrechoError]] = {
     cls.sqlstate: cls
     for cls in (
@@ -146,6 +152,7 @@ BY_SQLSTATE: dict[str, type[TrechoError]] = {
         DuplicateDocId,
         CannotChunk,
         MassDelete,
+        NoChunkers,
     )
     if cls.sqlstate is not None
 }
