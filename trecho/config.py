@@ -26,7 +26,7 @@ _TABLES = {"project", "source", "embedding", "chunking"}
 
 @dataclass(frozen=True)
 class Source:
-    """A folder that feeds the index. root: where it is read; prefix: what its source paths start with, such as docs/."""
+    """A folder that feeds the index. root: where it is read; prefix: start of its source paths, such as docs/."""
 
     set_name: str
     root: Path

@@ -57,7 +57,8 @@ def _page(
         f"usable     {'yes' if health['usable'] else 'no: no pass has completed and no document was put'}",
         f"current    {'yes' if health['current'] else 'no: ' + '; '.join(_why_not_current(health))}",
         f"version    {health['active_version']} ({health['active_label']})",
-        f"documents  {health['documents']}, of which {health['application_documents']} put by applications (back those up)",
+        f"documents  {health['documents']}, "
+        f"{health['application_documents']} of them put by applications (back those up)",
         f"chunks     {health['chunks']}: {health['pending_embeddings']} wait for a vector, "
         f"{health['failed_embeddings']} failed, {health['quarantined']} quarantined",
     ]

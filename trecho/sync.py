@@ -143,7 +143,7 @@ def _sources(args: argparse.Namespace) -> tuple[Config, tuple[Source, ...]]:
 
 
 def _prepare(conn: Connection, config: Config, chunking: str | None) -> tuple[int, bool]:
-    """Store the recipe that the configuration wants. Returns the most bytes of a document, whether the client chunks."""
+    """Store the recipe that the configuration wants. Returns the most bytes of a document, and who chunks."""
     row = conn.execute("SELECT trecho.configure(%s) AS recipe", (Jsonb(config.recipe),)).fetchone()
     settings: dict[str, Any] = row["recipe"]["chunk_settings"] if row else {}
     if chunking is None:

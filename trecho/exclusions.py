@@ -1,0 +1,167 @@
+"""What is left out before chunking, and why: one short reason code per rule, so that skips can be counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pathspec
+
+# Folders that never hold documents: repositories' own data, dependencies, build output, caches.
+FOLDERS = frozenset(
+    {".git", ".hg", ".svn", "node_modules", "target", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"}
+)
+LOCK_FILES = frozenset(
+    {
+        "package-lock.json",
+        "npm-shrinkwrap.json",
+        "yarn.lock",
+        "pnpm-lock.yaml",
+        "bun.lock",
+        "bun.lockb",
+        "cargo.lock",
+        "poetry.lock",
+        "pdm.lock",
+        "uv.lock",
+        "pipfile.lock",
+        "gemfile.lock",
+        "composer.lock",
+        "go.sum",
+        "flake.lock",
+        "mix.lock",
+        "pubspec.lock",
+        "packages.lock.json",
+        "gradle.lockfile",
+    }
+)
+# Keys, certificates with keys, and files of environment variables. Examples of .env files hold no secrets and are kept.
+KEY_FILES = (
+    "*.pem",
+    "*.key",
+    "*.p12",
+    "*.pfx",
+    "*.jks",
+    "*.keystore",
+    "*.kdbx",
+    "*.ppk",
+    "id_rsa*",
+    "id_dsa*",
+    "id_ecdsa*",
+    "id_ed25519*",
+    ".pgpass",
+    ".netrc",
+    ".htpasswd",
+    "*.gpg",
+    "*.asc",
+)
+ENV_FILES = (".env", ".env.*", "*.env", ".envrc")
+ENV_EXAMPLES = ("*.example", "*.sample", "*.template", "*.dist")
+IGNORE_FILE = ".trechoignore"
+ATTRIBUTES_FILE = ".gitattributes"
+
+# Reads a text file of the source by its relative path; None when it is not there.
+ReadText = Callable[[str], str | None]
+Spec = pathspec.GitIgnoreSpec
+
+
+@dataclass
+class Exclusions:
+    """Rules of one source.
+
+    Reason codes: folder, lock-file, key-file, env-file, ignored, generated, too-large, binary, not-utf-8.
+    """
+
+    read_text: ReadText
+    max_document_bytes: int
+    _rules: dict[str, tuple[Spec, Spec]] = field(default_factory=dict)
+
+    @classmethod
+    def from_folder(cls, root: Path, *, max_document_bytes: int) -> Exclusions:
+        """Rules of a folder, its own .trechoignore and .gitattributes included, wherever in it they stand."""
+
+        def read(relative: str) -> str | None:
+            try:
+                return (root / relative).read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                return None
+
+        return cls(read, max_document_bytes)
+
+    def prunes(self, folder: str) -> bool:
+        """Whether nothing below this folder (relative, with forward slashes) can be wanted."""
+        return folder.rpartition("/")[2].lower() in FOLDERS or self._matches(folder + "/", 0)
+
+    def path_reason(self, path: str) -> str | None:
+        """Why a file is left out by its relative path; None when it is not."""
+        *folders, name = path.lower().split("/")
+        if any(folder in FOLDERS for folder in folders):
+            return "folder"
+        reason = _name_reason(name)
+        if reason is not None:
+            return reason
+        if self._matches(path, 0):
+            return "ignored"
+        return "generated" if self._matches(path, 1) else None
+
+    def content_reason(self, data: bytes) -> str | None:
+        """Why a file is left out by its bytes; None when it is a document."""
+        if len(data) > self.max_document_bytes:
+            return "too-large"
+        if b"\0" in data:
+            return "binary"
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            return "not-utf-8"
+        return None
+
+    def _matches(self, path: str, kind: int) -> bool:
+        """Whether a rule file in a folder above names the path; the nearest one that says anything decides."""
+        parts = path.rstrip("/").split("/")
+        for depth in range(len(parts) - 1, -1, -1):
+            folder = "/".join(parts[:depth])
+            spec = self._rules_of(folder)[kind]
+            if spec.patterns:
+                verdict = spec.check_file(path[len(folder) + 1 :] if folder else path).include
+                if verdict is not None:
+                    return verdict
+        return False
+
+    def _rules_of(self, folder: str) -> tuple[Spec, Spec]:
+        found = self._rules.get(folder)
+        if found is None:
+            prefix = folder + "/" if folder else ""
+            ignore = (self.read_text(prefix + IGNORE_FILE) or "").splitlines()
+            attributes = (self.read_text(prefix + ATTRIBUTES_FILE) or "").splitlines()
+            found = (
+                pathspec.GitIgnoreSpec.from_lines(ignore),
+                pathspec.GitIgnoreSpec.from_lines([line for text in attributes for line in _generated(text)]),
+            )
+            self._rules[folder] = found
+        return found
+
+
+def _name_reason(name: str) -> str | None:
+    """Why a file is left out by its name in lower case."""
+    if name in LOCK_FILES:
+        return "lock-file"
+    if any(fnmatchcase(name, pattern) for pattern in KEY_FILES) and not name.endswith(".pub"):
+        return "key-file"
+    if any(fnmatchcase(name, pattern) for pattern in ENV_FILES):
+        return None if any(fnmatchcase(name, pattern) for pattern in ENV_EXAMPLES) else "env-file"
+    return None
+
+
+def _generated(line: str) -> list[str]:
+    """The pattern of a .gitattributes line that sets or unsets linguist-generated."""
+    pattern, *attributes = line.split() or [""]
+    if not pattern or pattern.startswith(("#", "[attr]")):
+        return []
+    for attribute in reversed(attributes):
+        if attribute in ("linguist-generated", "linguist-generated=true"):
+            return [pattern]
+        if attribute in ("-linguist-generated", "linguist-generated=false", "!linguist-generated"):
+            return ["!" + pattern]
+    return []
