@@ -18,9 +18,11 @@ from trecho.errors import ExitCode, TrechoError, UsageError, from_database
 COMMANDS: dict[str, str] = {
     "migrate": "trecho.migrate",
     "preflight": "trecho.preflight",
+    "lint": "trecho.lint",
     "sync": "trecho.sync",
     "embed": "trecho.embed",
     "status": "trecho.status",
+    "hook": "trecho.hook",
     "search": "trecho.search",
     "evidence": "trecho.evidence",
     "trace": "trecho.trace",

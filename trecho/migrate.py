@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from trecho import db, resources
 from trecho.console import note, print_json
 from trecho.errors import ExitCode, Refused, TrechoError, UsageError
+from trecho.lint import RULES, Finding, lint_statements
 from trecho.runner import (
     SETTINGS,
     OperatorScript,
@@ -121,7 +123,22 @@ def _verdict(plan: Plan, release: resources.Release) -> TrechoError | None:
     return None
 
 
+def _lint(plan: Plan) -> dict[str, list[Finding]]:
+    """Findings of each pending file. Tables that the plan itself makes are new, so nobody waits for them."""
+    created: set[str] = set()
+    found = {}
+    for step in plan.steps:
+        findings = lint_statements(step.statements, created)
+        # What runs as a superuser is told as a need; a lone statement outside the transaction is marked as such.
+        meant = {"needs-operator", "not-checked"} if step.kind == "privileged" else set()
+        if not step.transaction:
+            meant.add("no-transaction")
+        found[step.name] = [finding for finding in findings if finding.rule not in meant]
+    return found
+
+
 def _plan_json(plan: Plan, verdict: TrechoError | None) -> dict[str, Any]:
+    lint = _lint(plan)
     return {
         "server": plan.facts.server,
         "server_version": plan.facts.version_text,
@@ -138,6 +155,7 @@ def _plan_json(plan: Plan, verdict: TrechoError | None) -> dict[str, Any]:
                 "breaks_old_clients": step.markers.breaks_old_clients if step.markers else None,
                 "transaction": step.transaction,
                 "statements": len(step.statements),
+                "lint": [asdict(finding) for finding in lint[step.name]],
             }
             for step in plan.steps
         ],
@@ -157,8 +175,11 @@ def _print_plan(plan: Plan, release: resources.Release, args: argparse.Namespace
     for need in plan.operator_needs:
         print(f"operator  {need.message}")
         print(f"          {need.hint}")
+    lint = _lint(plan)
     for step in plan.steps:
         print(f"pending   {step.name}{_remarks(step.markers)}")
+        for finding in lint[step.name]:
+            print(f"  look    {finding} ({RULES[finding.rule]})")
     if not plan.pending:
         print("nothing to do")
     if verdict:

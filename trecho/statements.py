@@ -21,12 +21,16 @@ _SAFE_NAME = re.compile(r"^[a-z_][a-z0-9_]*$")
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement of a file. line: 1-based line of its first word. node: pglast's tree."""
+    """One statement of a file.
+
+    line: 1-based line of its first word. node: pglast's tree. lead: blanks and comments in front of it.
+    """
 
     file: str
     line: int
     text: str
     node: Any
+    lead: str = ""
 
     @property
     def kind(self) -> str:
@@ -105,13 +109,14 @@ def parse(text: str, file: str) -> list[Statement]:
             f"{file}:{line}: {message}", detail=shown, hint="Correct the file; nothing was run."
         ) from error
     statements = []
+    after = 0  # where the statement before ended
     for item in raw:
         start = item.stmt_location or 0
         end = start + item.stmt_len if item.stmt_len else len(text)
         start = _skip_blanks(text, start, end)
-        statements.append(
-            Statement(file, text.count("\n", 0, start) + 1, text[start:end].rstrip(), item.stmt)
-        )
+        line = text.count("\n", 0, start) + 1
+        statements.append(Statement(file, line, text[start:end].rstrip(), item.stmt, text[after:start]))
+        after = end
     return statements
 
 
