@@ -155,6 +155,7 @@ DECLARE
     v_pass   trecho.passes := trecho._running_pass(stage_document.pass_id);
     v_source text := stage_document.path;
     v_id     uuid := stage_document.session_id;
+    v_base   bigint := stage_document.base_revision;
     v_owner  text;
     v_twin   text;
     v_error  text;
@@ -169,7 +170,10 @@ BEGIN
         v_source := v_id::text;
     END IF;
 
-    SELECT d.source_set INTO v_owner FROM trecho.documents AS d
+    -- A session is known by its id, so the caller, who compares paths, cannot know it again when its file moved.
+    SELECT d.source_set, coalesce(v_base, CASE WHEN v_id IS NOT NULL AND d.updated_at < v_pass.started_at THEN d.revision END)
+      INTO v_owner, v_base
+      FROM trecho.documents AS d
      WHERE d.project = v_pass.project AND d.branch = v_pass.branch AND d.source = v_source;
     IF v_owner IS DISTINCT FROM v_pass.source_set AND v_owner IS NOT NULL THEN
         v_error := CASE v_owner WHEN '' THEN format('%s was put by an application, and source set %s also claims it', v_source, v_pass.source_set)
@@ -183,7 +187,7 @@ BEGIN
 
     INSERT INTO trecho.staged_documents AS s (pass_id, source, action, scope, source_path, session_id, base_revision, blob_sha, metadata, error)
     VALUES (v_pass.pass_id, v_source, 'write', stage_document.scope, CASE WHEN v_id IS NULL THEN stage_document.path END, v_id,
-            stage_document.base_revision, trecho._store_blob(stage_document.content),
+            coalesce(v_base, stage_document.base_revision), trecho._store_blob(stage_document.content),
             coalesce(stage_document.metadata, '{}') || CASE WHEN v_id IS NULL THEN '{}' ELSE jsonb_build_object('origin', stage_document.path) END,
             v_error)
     ON CONFLICT ON CONSTRAINT staged_documents_pkey DO UPDATE
@@ -654,3 +658,21 @@ COMMENT ON FUNCTION trecho.release_pass(text) IS
     'Free the pass lock of a project that this connection holds; call it after the commit of publish_pass or abandon_pass. Returns false when it held none.';
 REVOKE ALL ON FUNCTION trecho.release_pass(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.release_pass(text) TO trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.branch_commit(project text, branch text)
+RETURNS TABLE (last_commit text, clean boolean)
+LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT b.last_commit,
+           NOT EXISTS (SELECT FROM (SELECT DISTINCT ON (p.source_set) p.documents_failed FROM trecho.passes AS p
+                                     WHERE p.project = branch_commit.project AND p.branch = branch_commit.branch AND p.outcome = 'published'
+                                     ORDER BY p.source_set, p.pass_id DESC) AS l
+                        WHERE l.documents_failed > 0)
+      FROM trecho.branches AS b
+     WHERE b.project = branch_commit.project AND b.branch = branch_commit.branch
+$function$;
+COMMENT ON FUNCTION trecho.branch_commit(text, text) IS
+    'Commit a branch was last brought to from git, and whether the last pass of each of its sets published every document; where not, the next one must read the whole tree. No row for a branch without a completed pass.';
+REVOKE ALL ON FUNCTION trecho.branch_commit(text, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.branch_commit(text, text) TO trecho_writer;

@@ -54,16 +54,24 @@ def find_config(start: Path | None = None) -> Path | None:
 
 
 def load_config(path: Path) -> Config:
-    """Read a configuration. Raises: UsageError that names the file and the key at fault."""
+    """Read a configuration file. Raises: UsageError that names the file and the key at fault."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_config(path, path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UsageError(
             f"{path} does not exist", hint="Write one, or give a folder: trecho sync FOLDER --scope docs."
         ) from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+
+
+def parse_config(path: Path, text: str) -> Config:
+    """A configuration from its text; path names it in errors and is what its folders are relative to."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise UsageError(
-            f"{path} cannot be read: {error}", hint="docs/configuration.md shows a whole file."
+            f"{path} is not TOML: {error}", hint="docs/configuration.md shows a whole file."
         ) from error
 
     _only_known(path, "", data, _TABLES)

@@ -221,10 +221,12 @@ class _Pass:
         staged = sum(
             self._send(batch, outcome) for batch in _batches(self._changed(files, known, seen, outcome))
         )
-        removed = self.options.removed
-        gone = [
-            row for path, row in known.items() if (path not in seen if removed is None else path in removed)
-        ]
+        if self.options.removed is None:
+            gone = [row for path, row in known.items() if path not in seen]
+        else:
+            # A changed file that is left out now (a link, too large) is gone as well.
+            named = self.options.removed.union(path for path, _ in outcome.skipped_files)
+            gone = [row for path, row in known.items() if path in named and path not in seen]
         if gone:
             self.conn.execute(
                 "SELECT trecho.stage_removals(%s, %s, %s)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from trecho.db import Connection, connection, find_dsn
 from trecho.errors import ExitCode, Refused, UsageError
 from trecho.progress import TerminalProgress
 from trecho.reconcile import Embedder, Options, Outcome, Target, run_pass
-from trecho.sources import read_folder
+from trecho.sources import SourceFile, read_folder
 
 HELP = "make the index equal to folders (trecho.toml, or one FOLDER with --scope)"
 _CODE_HINT = (
@@ -41,22 +41,38 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="name of the source set of FOLDER (default: its full path)",
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="configuration (default: trecho.toml here or above)"
+        "--git",
+        nargs="?",
+        const="",
+        default=None,
+        metavar="BEFORE..AFTER",
+        help="read commits, not folders; without a range, from the commit last indexed to HEAD",
+    )
+    parser.add_argument(
+        "--repo", type=Path, default=Path(), metavar="FOLDER", help="repository of --git (default: here)"
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="configuration (default: trecho.toml here, above, or in the commit)",
     )
     parser.add_argument(
         "--project", metavar="NAME", help="project (default: the configuration's, else default)"
     )
-    parser.add_argument("--branch", metavar="NAME", help="branch (default: the configuration's, else main)")
+    parser.add_argument(
+        "--branch", metavar="NAME", help="branch (default: the configuration's; with --git, HEAD's)"
+    )
     parser.add_argument(
         "--no-embed",
         action="store_true",
-        help="publish without vectors: found by words at once, vectors follow from trecho embed",
+        help="publish without vectors: found by words at once, vectors follow later",
     )
     parser.add_argument(
         "--chunking",
         choices=("server", "client"),
         default=None,
-        help="where to chunk (default: as trecho migrate recorded)",
+        help="where to chunk (default: as migrate recorded)",
     )
     parser.add_argument(
         "--allow-mass-delete", action="store_true", help="let a pass remove all, or most, of its set"
@@ -66,42 +82,79 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="connections that chunk at once (default: one per core, 4 at most)",
+        help="connections that chunk (default: one per core, 4 at most)",
     )
     parser.add_argument("--verbose", action="store_true", help="name every file that was left out")
 
 
 def run(args: argparse.Namespace) -> int:
-    config, sources = _sources(args)
-    project = args.project or config.project
-    branch = args.branch or config.branch
     dsn = find_dsn(args.dsn)
-    with connection(dsn, application_name="trecho sync", autocommit=True) as conn:
-        limit, client_chunking = _prepare(conn, config, args.chunking)
-    options = Options(
-        embed=None if args.no_embed else _embedder(dsn),
-        client_chunking=client_chunking,
-        allow_mass_delete=args.allow_mass_delete,
-        jobs=args.jobs,
-    )
-    outcomes = []
-    for source in sources:
-        progress = TerminalProgress(source.set_name)
-        try:
-            outcome = run_pass(
-                dsn,
-                Target(project, branch, source.set_name, source.scope),
-                read_folder(source, limit),
-                options,
-                progress,
-            )
-        finally:
-            progress.close()
-        outcomes.append(outcome)
-        _report(outcome, args.verbose)
+    outcomes = _sync_folders(args, dsn) if args.git is None else _sync_git(args, dsn)
     if args.json:
         print_json([_as_json(outcome) for outcome in outcomes])
     return _exit_code(outcomes)
+
+
+def _sync_folders(args: argparse.Namespace, dsn: str) -> list[Outcome]:
+    config, sources = _sources(args)
+    options, limit = _prepare(args, dsn, config)
+    run_one = _runner(args, dsn)
+    project, branch = args.project or config.project, args.branch or config.branch
+    return [
+        run_one(Target(project, branch, source.set_name, source.scope), read_folder(source, limit), options)
+        for source in sources
+    ]
+
+
+def _sync_git(args: argparse.Namespace, dsn: str) -> list[Outcome]:
+    from trecho import git_sync
+    from trecho.git import Repository
+
+    if args.folder is not None or args.scope or args.set_name:
+        raise UsageError(
+            "--git takes no FOLDER, --scope or --set",
+            hint="Write the sources into trecho.toml of the repository.",
+        )
+    repo = Repository(args.repo)
+    before, after = git_sync.split_range(args.git or "HEAD")
+    branch = args.branch or repo.current_branch() or "main"
+    if git_sync.is_zero(after):
+        project = args.project or (load_config(args.config).project if args.config else "default")
+        return [_drop_branch(dsn, project, branch)]
+    commit = repo.commit(after)
+    if commit is None:
+        raise UsageError(
+            f"{after!r} is no commit of {args.repo.resolve()}", hint="Give a commit that the repository has."
+        )
+    config = git_sync.repository_config(repo, commit, args.config)
+    options, limit = _prepare(args, dsn, config)
+    target = (args.project or config.project, branch)
+    whole = git_sync.is_zero(before)
+    return git_sync.sync_commit(dsn, repo, config, target, commit, whole, options, limit, _runner(args, dsn))
+
+
+def _drop_branch(dsn: str, project: str, branch: str) -> Outcome:
+    """A deleted branch of git takes its placements along."""
+    with connection(dsn, application_name="trecho sync", autocommit=True) as conn:
+        row = conn.execute("SELECT trecho.drop_branch(%s, %s) AS removed", (project, branch)).fetchone()
+    removed = int(row["removed"]) if row else 0
+    note(f"branch {branch} ({project}): deleted, {removed} documents removed")
+    return Outcome(project, branch, "", counts={"documents_removed": removed})
+
+
+def _runner(args: argparse.Namespace, dsn: str) -> Callable[[Target, Iterable[SourceFile], Options], Outcome]:
+    """Runs one pass with its progress bar and its report."""
+
+    def run_one(target: Target, files: Iterable[SourceFile], options: Options) -> Outcome:
+        progress = TerminalProgress(target.source_set)
+        try:
+            outcome = run_pass(dsn, target, files, options, progress)
+        finally:
+            progress.close()
+        _report(outcome, args.verbose)
+        return outcome
+
+    return run_one
 
 
 def _sources(args: argparse.Namespace) -> tuple[Config, tuple[Source, ...]]:
@@ -142,19 +195,24 @@ def _sources(args: argparse.Namespace) -> tuple[Config, tuple[Source, ...]]:
     return config, config.sources
 
 
-def _prepare(conn: Connection, config: Config, chunking: str | None) -> tuple[int, bool]:
-    """Store the recipe that the configuration wants. Returns the most bytes of a document, and who chunks."""
-    row = conn.execute("SELECT trecho.configure(%s) AS recipe", (Jsonb(config.recipe),)).fetchone()
-    settings: dict[str, Any] = row["recipe"]["chunk_settings"] if row else {}
-    if chunking is None:
-        found = conn.execute(
-            "SELECT to_regprocedure('trecho.chunk(text, text, jsonb, text)') IS NULL AS absent"
+def _prepare(args: argparse.Namespace, dsn: str, config: Config) -> tuple[Options, int]:
+    """Store the recipe that the configuration wants. Returns how to work, and the most bytes of a document."""
+    with connection(dsn, application_name="trecho sync", autocommit=True) as conn:
+        row = conn.execute(
+            "SELECT trecho.configure(%s) AS recipe,"
+            "       to_regprocedure('trecho.chunk(text, text, jsonb, text)') IS NULL AS no_chunkers",
+            (Jsonb(config.recipe),),
         ).fetchone()
-        recorded = bool(found and found["absent"])
-        if recorded:
-            note("note: this database was migrated for client chunking; chunking here")
-        return int(settings["max_document_bytes"]), recorded
-    return int(settings["max_document_bytes"]), chunking == "client"
+    assert row is not None
+    if args.chunking is None and row["no_chunkers"]:
+        note("note: this database was migrated for client chunking; chunking here")
+    options = Options(
+        embed=None if args.no_embed else _embedder(dsn),
+        client_chunking=row["no_chunkers"] if args.chunking is None else args.chunking == "client",
+        allow_mass_delete=args.allow_mass_delete,
+        jobs=args.jobs,
+    )
+    return options, int(row["recipe"]["chunk_settings"]["max_document_bytes"])
 
 
 def _embedder(dsn: str) -> Embedder:

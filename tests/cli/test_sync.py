@@ -1,0 +1,257 @@
+"""`trecho sync` over folders: what a stranger's folder becomes, and what a second run costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from conftest import Ran
+from psycopg.rows import DictRow, dict_row
+
+CLI = Callable[..., Ran]
+
+
+def write(root: Path, files: dict[str, str | bytes]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def doc(title: str, word: str = "palavra") -> str:
+    return f"# {title}\n\nAbertura.\n\n## Um\n\nTexto com {word}.\n\n## Dois\n\nFim de {title}.\n"
+
+
+def rows(dsn: str, query: str, *values: object) -> list[dict[str, Any]]:
+    with psycopg.Connection[DictRow].connect(dsn, row_factory=dict_row) as conn:
+        return conn.execute(query.encode(), values).fetchall()
+
+
+def sources(dsn: str) -> list[str]:
+    return [r["source"] for r in rows(dsn, 'SELECT source FROM trecho.documents ORDER BY source COLLATE "C"')]
+
+
+def synced(trecho: CLI, dsn: str, *args: str, code: int = 0) -> list[dict[str, Any]]:
+    ran = trecho("sync", *args, "--no-embed", "--json", dsn=dsn)
+    assert ran.code == code, ran.err
+    return list(json.loads(ran.out))
+
+
+def test_folder__is_indexed_and_a_second_run_does_nothing(trecho: CLI, dsn: str, tmp_path: Path) -> None:
+    write(tmp_path, {"a.md": doc("A"), "sub dir/ção.md": doc("Ç"), "nota.txt": "só texto\n"})
+    first = synced(trecho, dsn, str(tmp_path))[0]
+    assert first["counts"]["documents_written"] == 3
+    assert sources(dsn) == [f"{tmp_path.name}/{n}" for n in ("a.md", "nota.txt", "sub dir/ção.md")]
+    again = synced(trecho, dsn, str(tmp_path))[0]
+    assert (
+        again["unchanged"],
+        again["counts"]["chunks_computed"],
+        again["counts"]["placements_written"],
+    ) == (3, 0, 0)
+
+
+def test_any_folder__each_refused_file_is_named_with_its_reason_and_the_rest_indexed(
+    trecho: CLI, dsn: str, tmp_path: Path
+) -> None:
+    write(
+        tmp_path,
+        {
+            "bom.md": "\ufeff" + doc("Com BOM").replace("\n", "\r\n"),
+            "vazio.md": "",
+            "latin.md": "ação".encode("latin-1"),
+            "nulo.md": b"a\0b",
+            "grande.md": "x" * 600_000,
+            "uma-linha.md": "palavra " * 20_000,
+            "node_modules/x.md": "# não\n",
+            "gerado/x.md": "# não\n",
+            ".trechoignore": "gerado/\n",
+            "id-1.md": "---\nid: um\n---\n# Um\n",
+            "id-2.md": "---\nid: um\n---\n# Outro um\n",
+            "estranho.md": "---\n: [\n---\n# Cabeçalho torto\n\ntexto\n",
+        },
+    )
+    (tmp_path / "ligado.md").symlink_to("/etc/hostname")
+    (tmp_path / "quebrado.md").symlink_to(tmp_path / "não existe")
+    outcome = synced(trecho, dsn, str(tmp_path), code=7)[0]
+    reasons = {f["path"].rpartition("/")[2]: f["reason"] for f in outcome["skipped_files"]}
+    assert reasons == {
+        "latin.md": "not-utf-8",
+        "nulo.md": "binary",
+        "grande.md": "too-large",
+        "ligado.md": "link-outside",
+    }
+    assert sorted(line.partition(":")[0].rpartition("/")[2] for line in outcome["failed"]) == [
+        "id-1.md",
+        "id-2.md",
+    ]
+    assert sources(dsn) == [
+        f"{tmp_path.name}/{n}" for n in ("bom.md", "estranho.md", "uma-linha.md", "vazio.md")
+    ]
+    ran = trecho("sync", str(tmp_path), "--no-embed", "--verbose", dsn=dsn)
+    assert "latin.md: not-utf-8" in ran.err and "id-1.md" in ran.err
+
+
+def test_edit_rename_and_delete__follow_the_files(trecho: CLI, dsn: str, tmp_path: Path) -> None:
+    write(tmp_path, {f"{n}.md": doc(str(n)) for n in range(5)})
+    synced(trecho, dsn, str(tmp_path))
+    write(tmp_path, {"1.md": doc("1", "mudança")})
+    (tmp_path / "2.md").rename(tmp_path / "dois.md")
+    (tmp_path / "3.md").unlink()
+    outcome = synced(trecho, dsn, str(tmp_path))[0]
+    assert (outcome["counts"]["documents_written"], outcome["counts"]["documents_removed"]) == (2, 2)
+    assert [s.rpartition("/")[2] for s in sources(dsn)] == ["0.md", "1.md", "4.md", "dois.md"]
+
+
+def test_two_folders_one_after_the_other__both_stay(trecho: CLI, dsn: str, tmp_path: Path) -> None:
+    write(tmp_path, {"um/a.md": doc("A"), "dois/b.md": doc("B")})
+    synced(trecho, dsn, str(tmp_path / "um"))
+    synced(trecho, dsn, str(tmp_path / "dois"))
+    assert sources(dsn) == ["dois/b.md", "um/a.md"]
+
+
+def test_adr_scope__gives_ids_from_numbers(trecho: CLI, dsn: str, tmp_path: Path) -> None:
+    write(tmp_path, {"adr/0079-usar-pgvector.md": doc("Usar pgvector")})
+    synced(trecho, dsn, str(tmp_path / "adr"), "--scope", "adr")
+    assert rows(dsn, "SELECT doc_id, scope::text FROM trecho.documents") == [
+        {"doc_id": "adr-0079", "scope": "adr"}
+    ]
+
+
+def test_sessions__keep_their_identity_when_the_file_moves(trecho: CLI, dsn: str, tmp_path: Path) -> None:
+    sid = "0b3f6c3e-5f4e-4a57-9d0b-7f6f7f0d1a11"
+    event = json.dumps({"role": "ana", "at": "2026-03-01T10:00:00Z", "text": "O disco da réplica encheu."})
+    write(
+        tmp_path,
+        {
+            "s/a.json": json.dumps({"session_id": sid, "events": [json.loads(event)]}),
+            "s/ruim.json": "{",
+            "s/t.txt": "ana: oi\nbeto: olá\n",
+        },
+    )
+    synced(trecho, dsn, str(tmp_path / "s"), "--scope", "session")
+    ids = {
+        r["origin"]: r["id"]
+        for r in rows(
+            dsn, "SELECT session_id::text AS id, metadata ->> 'origin' AS origin FROM trecho.documents"
+        )
+    }
+    assert ids["s/a.json"] == sid and "s/t.txt" in ids
+    (tmp_path / "s" / "a.json").rename(tmp_path / "s" / "b.json")
+    outcome = synced(trecho, dsn, str(tmp_path / "s"), "--scope", "session")[0]
+    assert (outcome["failed"], outcome["counts"]["documents_failed"]) == ([], 0)
+    found = rows(
+        dsn, "SELECT metadata ->> 'origin' AS origin FROM trecho.documents WHERE session_id = %s", sid
+    )
+    assert found == [{"origin": "s/b.json"}]
+
+
+def test_configuration__sources_scopes_and_patterns(trecho: CLI, dsn: str, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "trecho.toml": '[project]\nname = "p"\nbranch = "b"\n[[source]]\nset = "m"\npath = "m"\nexclude = ["rascunhos/"]\n'
+            '[[source]]\nset = "d"\npath = "d"\nscope = "adr"\ninclude = ["*.md"]\n',
+            "m/a.md": doc("A"),
+            "m/rascunhos/x.md": doc("X"),
+            "d/0001-x.md": doc("D"),
+        },
+    )
+    outcomes = synced(trecho, dsn, "--config", str(tmp_path / "trecho.toml"))
+    assert [(o["source_set"], o["counts"]["documents_written"]) for o in outcomes] == [("m", 1), ("d", 1)]
+    found = rows(dsn, "SELECT project, branch, source FROM trecho.documents ORDER BY source")
+    assert found == [
+        {"project": "p", "branch": "b", "source": "d/0001-x.md"},
+        {"project": "p", "branch": "b", "source": "m/a.md"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[[source]]\npath = 'm'\nscop = 'docs'\n", "scop"),
+        ("[[source]]\npath = 'm'\nscope = 'doc'\n", "'doc'"),
+        ("[projet]\n", "projet"),
+        ("[[source]]\npath = 'm'\n[[source]]\npath = 'm'\n", "set"),
+        ("[[source]]\npath = 'falta'\n", "falta"),
+        ("isto não é toml", "TOML"),
+        ("", "source"),
+        ("[[source]]\npath = 'm'\ninclude = '*.md'\n", "include"),
+    ],
+)
+def test_wrong_configuration__is_a_usage_error_that_names_the_key(
+    trecho: CLI, dsn: str, tmp_path: Path, text: str, says: str
+) -> None:
+    write(tmp_path, {"trecho.toml": text, "m/a.md": doc("A")})
+    ran = trecho("sync", "--config", str(tmp_path / "trecho.toml"), dsn=dsn)
+    assert (ran.code, says in ran.err, "trecho.toml" in ran.err) == (2, True, True), ran.err
+
+
+def test_code_from_a_plain_folder__is_refused_with_the_reason(trecho: CLI, dsn: str, tmp_path: Path) -> None:
+    write(tmp_path, {"a.rs": "fn main() {}\n"})
+    ran = trecho("sync", str(tmp_path), "--scope", "code", dsn=dsn)
+    assert ran.code == 4 and "git" in ran.err
+
+
+def test_missing_folder__is_a_usage_error_and_touches_nothing(trecho: CLI, dsn: str, tmp_path: Path) -> None:
+    ran = trecho("sync", str(tmp_path / "nada"), dsn=dsn)
+    assert ran.code == 2 and "nada" in ran.err
+    assert rows(dsn, "SELECT count(*) AS n FROM trecho.passes") == [{"n": 0}]
+
+
+def test_emptied_folder__is_refused_by_the_guard_and_allowed_when_said(
+    trecho: CLI, dsn: str, tmp_path: Path
+) -> None:
+    write(tmp_path, {"a.md": doc("A")})
+    synced(trecho, dsn, str(tmp_path))
+    (tmp_path / "a.md").unlink()
+    ran = trecho("sync", str(tmp_path), "--no-embed", dsn=dsn)
+    assert ran.code == 4 and "--allow-mass-delete" in ran.err
+    assert len(sources(dsn)) == 1
+    synced(trecho, dsn, str(tmp_path), "--allow-mass-delete")
+    assert sources(dsn) == []
+
+
+def test_while_another_pass_runs__it_is_skipped_says_who_and_exits_0(
+    trecho: CLI, dsn: str, tmp_path: Path
+) -> None:
+    write(tmp_path, {"a.md": doc("A")})
+    with psycopg.connect(dsn, autocommit=True) as holder:
+        holder.execute("SELECT trecho.begin_pass('default', 'main', 'outro', '{docs}')")
+        ran = trecho("sync", str(tmp_path), "--no-embed", dsn=dsn)
+        assert ran.code == 0
+        assert "skipped" in ran.err and str(holder.info.backend_pid) in ran.err
+    assert sources(dsn) == []
+
+
+def test_client_chunking__gives_the_same_index(trecho: CLI, dsn: str, tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {f"{n}.md": doc(str(n)) + "\n```sql\nSELECT 1;\n```\n" for n in range(3)} | {"x.md": "é" * 7000},
+    )
+    everything = (
+        "SELECT d.source, d.title, d.language, p.chunk_id, p.anchor, p.start_line, p.end_line, c.content, c.context, c.symbol, c.kind,"
+        "       c.content_hash, c.text_hash FROM trecho.placements AS p JOIN trecho.documents AS d USING (document_id)"
+        "  JOIN trecho.chunks AS c ON c.index_version = p.index_version AND c.chunk_key = p.chunk_key ORDER BY 1, p.ordinal"
+    )
+    synced(trecho, dsn, str(tmp_path))
+    there = rows(dsn, everything)
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("SELECT trecho.drop_project('default')")
+    synced(trecho, dsn, str(tmp_path), "--chunking", "client")
+    assert rows(dsn, everything) == there and len(there) >= 10
+
+
+def test_status__check_tells_a_monitor_by_exit_code(trecho: CLI, dsn: str, tmp_path: Path) -> None:
+    write(tmp_path, {"a.md": doc("A")})
+    assert trecho("status", "--check", dsn=dsn).code == 5
+    synced(trecho, dsn, str(tmp_path))
+    assert trecho("status", "--check", dsn=dsn).code == 6
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("UPDATE trecho.chunks SET embedding = array_fill(0.5::real, ARRAY[768])::vector")
+    ran = trecho("status", "--check", "--json", dsn=dsn)
+    assert ran.code == 0 and json.loads(ran.out)["health"]["documents"] == 1
+    assert "docs" in trecho("status", dsn=dsn).out

@@ -1,0 +1,164 @@
+"""`trecho sync --git`: make a branch of the index equal to a commit, reading only what changed since the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pathspec
+from trecho_chunkers.languages import language_of
+
+from trecho.config import FILE_NAME, Config, Source, load_config, parse_config
+from trecho.console import note
+from trecho.db import connection
+from trecho.errors import UsageError
+from trecho.exclusions import ATTRIBUTES_FILE, IGNORE_FILE, Exclusions
+from trecho.git import Entry, Repository
+from trecho.reconcile import Options, Outcome, Target
+from trecho.sources import SourceFile
+
+# Runs one pass: target, files, options.
+RunPass = Callable[[Target, Iterable[SourceFile], Options], Outcome]
+
+# What is indexed of a repository without trecho.toml; the first that wants a path gets it.
+_DEFAULT_SOURCES = (
+    Source(
+        "git:adr",
+        Path(),
+        "",
+        "adr",
+        tuple(f"**/{name}/**/*.md" for name in ("adr", "adrs", "decisions", "decisoes")),
+    ),
+    Source("git:docs", Path(), "", "docs", ("*.md", "*.markdown", "*.mdx")),
+    Source("git:code", Path(), "", "code", ("*",)),
+)
+_RULE_FILES = (FILE_NAME, IGNORE_FILE, ATTRIBUTES_FILE)
+
+
+def repository_config(repo: Repository, commit: str, given: Path | None) -> Config:
+    """The configuration: a file given, else trecho.toml of the commit, else the defaults for a repository."""
+    config = load_config(given) if given else None
+    if config is None:
+        text = repo.text(commit, FILE_NAME)
+        config = parse_config(Path(FILE_NAME), text) if text is not None else Config(Path(FILE_NAME))
+    return config if config.sources else replace(config, sources=_DEFAULT_SOURCES)
+
+
+def split_range(given: str) -> tuple[str, str]:
+    """BEFORE and AFTER of a range; BEFORE is empty when only a revision is given. Raises: UsageError."""
+    before, dots, after = given.partition("..")
+    if not dots:
+        return "", given
+    if after.startswith(".") or not after:
+        raise UsageError(
+            f"{given!r} is not a range", hint="Write BEFORE..AFTER, as a post-receive hook gets them."
+        )
+    return before, after
+
+
+def is_zero(revision: str) -> bool:
+    """Whether a hook means 'there is none' by it."""
+    return bool(revision) and not revision.strip("0")
+
+
+def sync_commit(
+    dsn: str,
+    repo: Repository,
+    config: Config,
+    target: tuple[str, str],
+    commit: str,
+    whole: bool,
+    options: Options,
+    max_document_bytes: int,
+    run: RunPass,
+) -> list[Outcome]:
+    """Reconcile every source of the configuration with a commit, which is recorded when all of them are published.
+
+    target: project and branch. whole: read the whole tree even where a commit is recorded.
+    """
+    project, branch = target
+    recorded, clean = _recorded(dsn, project, branch)
+    before = None if whole or recorded is None or not clean else repo.commit(recorded)
+    if recorded is not None and not whole and before is None:
+        why = f"commit {recorded[:12]} is gone" if clean else "the last pass left documents out"
+        note(f"note: reading the whole tree: {why}")
+    tree = repo.tree(commit)
+    entries, removed = tree, frozenset[str]()
+    if before is not None:
+        changes = repo.changes(before, commit)
+        gone = frozenset(_name(path) for path in changes.removed)
+        touched = {path.rpartition("/")[2] for path in (*(_name(e.path) for e in changes.entries), *gone)}
+        if touched & set(_RULE_FILES):
+            before = None  # rules decide over files that did not change, too
+        else:
+            entries, removed = changes.entries, gone
+
+    rule_files = {
+        _name(e.path) for e in tree if e.path.rpartition(b"/")[2].decode(errors="replace") in _RULE_FILES
+    }
+    exclusions = Exclusions(
+        lambda path: repo.text(commit, path) if path in rule_files else None, max_document_bytes
+    )
+    owned = _owners(config.sources, entries)
+    outcomes: list[Outcome] = []
+    for number, source in enumerate(config.sources, 1):
+        last = number == len(config.sources) and all(o.state == "published" for o in outcomes)
+        outcomes.append(
+            run(
+                Target(
+                    project, branch, source.set_name, source.scope, "full" if before is None else "difference"
+                ),
+                _files(repo, owned[source.set_name], exclusions, max_document_bytes),
+                replace(
+                    options, removed=None if before is None else removed, last_commit=commit if last else None
+                ),
+            )
+        )
+    return outcomes
+
+
+def _recorded(dsn: str, project: str, branch: str) -> tuple[str | None, bool]:
+    with connection(dsn, application_name="trecho sync", autocommit=True) as conn:
+        row = conn.execute("SELECT * FROM trecho.branch_commit(%s, %s)", (project, branch)).fetchone()
+    return (row["last_commit"], row["clean"]) if row else (None, True)
+
+
+def _owners(sources: tuple[Source, ...], entries: tuple[Entry, ...]) -> dict[str, list[Entry]]:
+    """Entries of each source: the first whose folder and patterns want a path gets it."""
+    wanted = [
+        (source, pathspec.GitIgnoreSpec.from_lines([*source.include, *("!" + p for p in source.exclude)]))
+        for source in sources
+    ]
+    owned: dict[str, list[Entry]] = {source.set_name: [] for source in sources}
+    for entry in entries:
+        path = _name(entry.path)
+        for source, spec in wanted:
+            if path.startswith(source.prefix) and spec.match_file(path[len(source.prefix) :]):
+                if source.scope != "code" or language_of(path) is not None:
+                    owned[source.set_name].append(entry)
+                break
+    return owned
+
+
+def _files(
+    repo: Repository, entries: list[Entry], exclusions: Exclusions, max_bytes: int
+) -> Iterator[SourceFile]:
+    kept = []
+    for entry in entries:
+        reason = entry.skip_reason or exclusions.path_reason(_name(entry.path))
+        try:
+            entry.path.decode()
+        except UnicodeDecodeError:
+            reason = "name-not-utf-8"
+        if reason:
+            yield SourceFile(_name(entry.path), None, reason)
+        else:
+            kept.append(entry)
+    for entry, data in repo.blobs(kept, max_bytes):
+        why = "too-large" if data is None else exclusions.content_reason(data)
+        yield SourceFile(_name(entry.path), None if why else data, why or "")
+
+
+def _name(path: bytes) -> str:
+    return path.decode(errors="backslashreplace")
