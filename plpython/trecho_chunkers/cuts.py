@@ -90,7 +90,7 @@ def cut_once(text: str, start: int, end: int, limit: int, budget: Budget, least:
         if reach(text, line, line_end, budget) >= line_end or limit - line <= (limit - start) // 4:
             return line
         least = line
-    return _good_cut(text, min(max(least, start + (limit - start) // 2), limit - 1), limit)
+    return _good_cut(text, min(max(least, start + (limit - start) // 3), limit - 1), limit)
 
 
 def cut_lines(text: str, start: int, end: int, budget: Budget, deadline: Deadline) -> list[Span]:

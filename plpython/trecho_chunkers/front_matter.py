@@ -21,22 +21,27 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 UNREAD = "_unread"
 _MOST_LEVELS = 32
+_NOT_CLOSED = "a bracket is not closed"
 
 _OPEN = re.compile(r"---[ \t]*\n")
 _CLOSE = re.compile(r"^(?:---|\.\.\.)[ \t]*$", re.MULTILINE)
 _KEY = re.compile(
     r"""("(?:[^"\\\n]|\\[^\n])*+"[ ]*+|'(?:[^'\n]|'')*+'[ ]*+"""
-    r"""|(?![-?:](?:[ \n]|$))[^\s#&*!|>'"%@`{}\[\],](?:[^:\n]|:(?![ \t\n]|$))*+):(?=[ \t\n]|$)"""
+    r"""|(?![-?:](?:[ \n]|$))[^ \t\n#&*!|>'"%@`{}\[\],](?:[^:\n]|:(?![ \t\n]|$))*+):(?=[ \t\n]|$)"""
 )
+# What tells front matter from text between two thematic breaks: a key without blanks.
+_FIRST_KEY = re.compile(r"""[ ]*(["']?)[\w.@$/-]+\1[ ]*:(?=[ \t]|$)""")
 _COMMENT_REST = re.compile(r"[ \t]*(?:(?<![^ \t\n])\#[^\n]*)?(?=\n|\Z)")
 _BLOCK_HEADER = re.compile(r"([|>])(?:([+-])([1-9])?|([1-9])([+-])?)?[ \t]*(?:(?<=[ \t])\#[^\n]*)?\Z")
 _DOUBLE = re.compile(r'"((?:[^"\\]|\\[\s\S])*+)"')
 _SINGLE = re.compile(r"'((?:[^']|'')*+)'")
-_PLAIN_FLOW = re.compile(r"(?:[^\s,\[\]{}:#]|:(?![\s,\[\]{}]|\Z)|(?<!\s)\#|[ \t\n]++(?![#,\[\]{}:\s]|\Z))++")
+_PLAIN_FLOW = re.compile(
+    r"(?:[^ \t\n,\[\]{}:#]|:(?![ \t\n,\[\]{}]|\Z)|(?<![ \t\n])\#|[ \t\n]++(?![#,\[\]{}: \t\n]|\Z))++"
+)
 _FLOW_GAP = re.compile(r"(?:[ \t\n]|(?<=[ \t\n])\#[^\n]*)*+")
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})\Z")
 _FLOAT = re.compile(
-    r"[-+]?(?:\.[0-9]{1,30}|(?:0|[1-9][0-9]{0,29})(?:\.[0-9]{0,30})?)(?:[eE][-+]?[0-9]{1,3})?\Z"
+    r"(?=[^.eE]*[.eE])[-+]?(?:\.[0-9]{1,30}|(?:0|[1-9][0-9]{0,29})(?:\.[0-9]{0,30})?)(?:[eE][-+]?[0-9]{1,3})?\Z"
 )
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 _TRUE = frozenset(("true", "True", "TRUE"))
@@ -64,8 +69,8 @@ class _Unreadable(Exception):
 def read(text: str) -> FrontMatter:
     """Split off and read the front matter of a normalised text. Never raises, whatever the text.
 
-    It must open on the first line and its first entry must be a `key:`, else a document that merely starts
-    with a thematic break would lose text.
+    It must open on the first line and its first entry must be a `key:` of one word, else a document that
+    merely starts with a thematic break would lose text.
     """
     opened = _OPEN.match(text)
     if opened is None:
@@ -75,7 +80,7 @@ def read(text: str) -> FrontMatter:
         return FrontMatter({}, 0)
     block = text[opened.end() : closed.start()]
     first = re.search(r"^[ \t]*+[^\s#].*", block, re.MULTILINE)
-    if first is not None and not _KEY.match(first.group()):
+    if first is not None and not _FIRST_KEY.match(first.group()):
         return FrontMatter({}, 0)
     metadata = _Reader(block).document()
     return FrontMatter(metadata, min(len(text), closed.end() + 1))
@@ -316,7 +321,7 @@ class _Reader:
         block = self._block
         mark = block[at : at + 1]
         if mark == "":
-            _fail("a bracket is not closed")
+            _fail(_NOT_CLOSED)
         if mark in "\"'":
             return self._quoted(at)
         if mark in "[{":
@@ -350,7 +355,7 @@ class _Reader:
             if mark == ",":
                 at += 1
             elif mark != "]":
-                _fail("expected a comma or ] in a flow list")
+                _fail("expected a comma or ] in a flow list" if mark else _NOT_CLOSED)
 
     def _flow_mapping(self, at: int) -> tuple[dict[str, Json], int]:
         mapping: dict[str, Json] = {}
@@ -376,7 +381,7 @@ class _Reader:
             if mark == ",":
                 at += 1
             elif mark != "}":
-                _fail("expected a comma or } in a flow mapping")
+                _fail("expected a comma or } in a flow mapping" if mark else _NOT_CLOSED)
 
     def _line_after(self, end: int) -> int:
         """The line after the one in which a quoted scalar or flow collection ended, at offset `end`."""

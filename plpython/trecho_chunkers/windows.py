@@ -43,8 +43,11 @@ def window_spans(text: str, start: int, end: int, settings: Settings, deadline: 
             pieces = [(starts[first], starts[last])]
         for piece in pieces:
             span = trim(text, *piece)
-            if span is not None and (not spans or span[1] > spans[-1][1]):
-                spans.append(span)
+            if span is None or (spans and span[1] <= spans[-1][1]):
+                continue  # nothing that the one before lacks
+            while spans and spans[-1][0] >= span[0]:
+                spans.pop()  # all of it is in this one, once blank lines are off
+            spans.append(span)
     return spans
 
 
@@ -137,6 +140,8 @@ def _stable_bounds(text: str, starts: list[int], settings: Settings, deadline: D
             lead = _shrink(text, starts, first, settings.window_overlap_lines, overlap_bytes)
             if not _fits(text, starts[lead], starts[last], settings.chunk_max_bytes):
                 lead = first
+            while bounds and bounds[-1][0] >= lead:
+                bounds.pop()  # all of it is in the overlap
             bounds.append((lead, last))
             first = last
     return bounds
@@ -151,7 +156,7 @@ def _line_hashes(text: str, starts: list[int]) -> list[int]:
 
 
 def _least_of_neighbours(hashes: list[int], reach: int, deadline: Deadline) -> list[int]:
-    """Indices over 0 whose hash is below all `reach` before them and not above the `reach` after them."""
+    """Indices whose hash is below all `reach` before them and not above the `reach` after them."""
     count = len(hashes)
     found: list[int] = []
     window: deque[int] = deque()  # indices, hashes not falling: the front is the leftmost least
@@ -163,7 +168,7 @@ def _least_of_neighbours(hashes: list[int], reach: int, deadline: Deadline) -> l
         centre = index - reach
         if window and window[0] < centre - reach:
             window.popleft()
-        if centre > 0 and window and window[0] == centre:
+        if reach <= centre <= count - reach and window and window[0] == centre:
             found.append(centre)
         if not index & 4095:
             deadline.check()
