@@ -155,6 +155,7 @@ class Bin:
 
     def __init__(self) -> None:
         self.janitors: list[DatabaseJanitor] = []
+        self.kept: list[DatabaseJanitor] = []
 
     def add(self, janitor: DatabaseJanitor) -> None:
         self.janitors.append(janitor)
@@ -171,6 +172,7 @@ def waste_bin() -> Iterator[Bin]:
     """Dropped now and then, and at the end of the run."""
     waste = Bin()
     yield waste
+    waste.janitors += waste.kept
     waste.empty()
 
 
@@ -191,12 +193,11 @@ def make_database(server: Server, run_name: str, waste_bin: Bin) -> Iterator[Cal
 
 
 @pytest.fixture(scope="session")
-def shared_dsn(server: Server, run_name: str, template: str, waste_bin: Bin) -> str:
+def shared_dsn(server: Server, run_name: str, template: str) -> Iterator[str]:
     """DSN (superuser) of one clone for all tests that commit nothing."""
-    janitor = server.janitor(f"{run_name}_shared", template_dbname=template)
-    janitor.init()
-    waste_bin.janitors.append(janitor)
-    return conninfo.make_conninfo(server.dsn, dbname=janitor.dbname)
+    name = f"{run_name}_shared"
+    with server.janitor(name, template_dbname=template):
+        yield conninfo.make_conninfo(server.dsn, dbname=name)
 
 
 @pytest.fixture

