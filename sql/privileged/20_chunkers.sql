@@ -97,7 +97,7 @@ class Service:
             return work()
         except ChunkError as error:
             plpy.error(str(error), sqlstate=error.sqlstate, hint=error.hint or None)
-        except plpy.SPIError:
+        except (plpy.Error, plpy.SPIError):
             raise
         except Exception as error:
             import traceback

@@ -460,19 +460,23 @@ CREATE FUNCTION trecho._adopt_embeddings(p_index_version integer, p_text_hashes 
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET jit=off SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._after_publish(p_index_version integer DEFAULT NULL::integer)
+    RETURNS boolean
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho._anchor(p_doc_id text, p_anchor_path text)
     RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._caller()
     RETURNS name
-    LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._check_embedding(p_embedding @extension@.vector, p_dim integer)
     RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER
     -- owner trecho_owner, rights trecho_owner=execute
-CREATE FUNCTION trecho._check_search(p_k integer, p_skip integer, p_mode text, p_project text, p_branch text, p_per_document integer, p_lexical_weight double precision, p_fusion text, p_ef_search integer)
+CREATE FUNCTION trecho._check_search(p_k integer, p_skip integer, p_mode text, p_embedding @extension@.vector, p_project text, p_branch text, p_per_document integer, p_lexical_weight double precision, p_fusion text, p_ef_search integer)
     RETURNS void
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
@@ -534,13 +538,13 @@ CREATE FUNCTION trecho._max_attempts()
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._may_read(p_project text)
     RETURNS boolean
-    LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._notify_embedding()
     RETURNS void
     LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
-CREATE FUNCTION trecho._parse_query(p_query text, p_index_version integer, p_prefix boolean, p_cap double precision, OUT lexemes text[], OUT words tsquery, OUT candidates tsquery, OUT hard_filter tsquery, OUT score_sql text, OUT bonus_sql text, OUT frequencies bigint[])
+CREATE FUNCTION trecho._parse_query(p_query text, p_index_version integer, p_prefix boolean, p_cap double precision, p_total double precision, p_unseen double precision, OUT lexemes text[], OUT words tsquery, OUT candidates tsquery, OUT hard_filter tsquery, OUT score_sql text, OUT bonus_sql text, OUT frequencies bigint[])
     RETURNS record
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
@@ -606,7 +610,7 @@ CREATE FUNCTION trecho._running_pass(p_pass_id bigint)
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._search(p_query text, p_embedding @extension@.vector, p_index_version integer, p_k integer, p_skip integer, p_mode text, p_project text, p_branch text, p_scopes trecho.chunk_scope[], p_session_id uuid, p_path_prefix text, p_languages text[], p_metadata_filter jsonb, p_updated_after timestamp with time zone, p_per_document integer, p_lexical_weight double precision, p_fusion text, p_prefix boolean, p_ef_search integer, p_explain boolean, OUT o_version integer, OUT o_hits trecho.search_hit[], OUT o_details jsonb)
     RETURNS record
-    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, @extension@, pg_temp SET plan_cache_mode=force_custom_plan SET jit=off SET enable_seqscan=off
+    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, @extension@, pg_temp SET jit=off SET enable_seqscan=off
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._search_results(p_index_version integer, p_hits trecho.search_hit[])
     RETURNS SETOF trecho.search_result
@@ -627,6 +631,10 @@ CREATE FUNCTION trecho._settle_doc_ids(p_project text, p_branch text, p_wanted t
 CREATE FUNCTION trecho._sha1(p_bytes bytea)
     RETURNS bytea
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._stats_due(p_index_version integer)
+    RETURNS boolean
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._store_blob(p_content text)
     RETURNS bytea
@@ -671,6 +679,10 @@ CREATE FUNCTION trecho.begin_bulk_load(pass_id bigint)
 CREATE FUNCTION trecho.begin_pass(project text, branch text, source_set text, scopes trecho.chunk_scope[], kind text DEFAULT 'full'::text)
     RETURNS bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
+CREATE FUNCTION trecho.branch_commit(project text, branch text)
+    RETURNS TABLE(last_commit text, clean boolean)
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.check_embedding_probe(index_version integer, embedding @extension@.vector)
     RETURNS double precision
@@ -744,6 +756,18 @@ CREATE FUNCTION trecho.end_bulk_load()
     RETURNS void
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
+CREATE FUNCTION trecho.evidence(query text, embedding @extension@.vector DEFAULT NULL::@extension@.vector, index_version integer DEFAULT NULL::integer, max_chars integer DEFAULT 8000, k integer DEFAULT 20, mode text DEFAULT 'hybrid'::text, project text DEFAULT 'default'::text, branch text DEFAULT 'main'::text, scopes trecho.chunk_scope[] DEFAULT NULL::trecho.chunk_scope[], session_id uuid DEFAULT NULL::uuid, path_prefix text DEFAULT NULL::text, languages text[] DEFAULT NULL::text[], metadata_filter jsonb DEFAULT NULL::jsonb, updated_after timestamp with time zone DEFAULT NULL::timestamp with time zone, per_document integer DEFAULT 3, lexical_weight double precision DEFAULT 0.5, fusion text DEFAULT 'minmax'::text, prefix boolean DEFAULT false, ef_search integer DEFAULT NULL::integer)
+    RETURNS text
+    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, @extension@, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
+CREATE FUNCTION trecho.excerpt(content text, query text, max_chars integer DEFAULT 240, start_mark text DEFAULT '**'::text, stop_mark text DEFAULT '**'::text)
+    RETURNS text
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
+CREATE FUNCTION trecho.explain_search(query text, embedding @extension@.vector DEFAULT NULL::@extension@.vector, index_version integer DEFAULT NULL::integer, k integer DEFAULT 10, skip integer DEFAULT 0, mode text DEFAULT 'hybrid'::text, project text DEFAULT 'default'::text, branch text DEFAULT 'main'::text, scopes trecho.chunk_scope[] DEFAULT NULL::trecho.chunk_scope[], session_id uuid DEFAULT NULL::uuid, path_prefix text DEFAULT NULL::text, languages text[] DEFAULT NULL::text[], metadata_filter jsonb DEFAULT NULL::jsonb, updated_after timestamp with time zone DEFAULT NULL::timestamp with time zone, per_document integer DEFAULT 1, lexical_weight double precision DEFAULT 0.5, fusion text DEFAULT 'minmax'::text, prefix boolean DEFAULT false, ef_search integer DEFAULT NULL::integer)
+    RETURNS TABLE(part text, row_count bigint, milliseconds double precision, detail text, plan text)
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, @extension@, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
 CREATE FUNCTION trecho.fail_embedding(worker text, index_version integer, text_hash bytea, error text, permanent boolean DEFAULT false)
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
@@ -772,6 +796,10 @@ CREATE FUNCTION trecho.index_health(project text DEFAULT 'default'::text)
     RETURNS TABLE(usable boolean, current boolean, active_version integer, active_label text, configured_version text, last_completed_at timestamp with time zone, documents integer, application_documents integer, chunks integer, pending_embeddings integer, failed_embeddings integer, quarantined integer, last_pass bigint, running_pass bigint, running_since timestamp with time zone, running_pid integer)
     LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
+CREATE FUNCTION trecho.lexeme_stats_lag()
+    RETURNS TABLE(index_version integer, refreshed_at timestamp with time zone, counted_chunks bigint, chunks bigint, added_chunks bigint, lag double precision)
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_reader=execute trecho_writer=execute
 CREATE FUNCTION trecho.list_documents(project text DEFAULT 'default'::text, branch text DEFAULT 'main'::text, path_prefix text DEFAULT NULL::text, scopes trecho.chunk_scope[] DEFAULT NULL::trecho.chunk_scope[], k integer DEFAULT 1000, skip integer DEFAULT 0)
     RETURNS TABLE(doc_id text, scope trecho.chunk_scope, source_path text, session_id uuid, source_set text, title text, language text, metadata jsonb, chunk_count integer, byte_count integer, updated_at timestamp with time zone)
     LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path=pg_catalog, pg_temp
