@@ -75,13 +75,16 @@ def unload():
         del sys.modules[name]
 
 
+TIME_USED = plpy.prepare(
+    "SELECT pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::pg_catalog.interval)"
+    " OPERATOR(pg_catalog.*) 1000 AS most, pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()"
+    " OPERATOR(pg_catalog.-) pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000 AS used"
+)
+
+
 def time_left_ms():
     """Milliseconds until statement_timeout, None without one: the timeout itself does not stop Python code."""
-    row = plpy.execute(
-        "SELECT pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::pg_catalog.interval)"
-        " OPERATOR(pg_catalog.*) 1000 AS most, pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()"
-        " OPERATOR(pg_catalog.-) pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000 AS used"
-    )[0]
+    row = plpy.execute(TIME_USED)[0]
     return max(1, int(row["most"] - row["used"])) if row["most"] else None
 
 
