@@ -493,24 +493,40 @@ def test_migrate__waits_no_longer_than_told_and_names_the_holder(dsn, release):
 
 
 @pytest.mark.slow
-def test_migrate__run_that_is_killed_leaves_nothing_and_the_next_one_is_clean(release, empty_dsn):
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGKILL, -9), (signal.SIGTERM, -15), (signal.SIGINT, 130)],
+    ids=["kill", "term", "int"],
+)
+def test_migrate__run_that_is_stopped_leaves_nothing_and_the_next_one_is_clean(
+    release, empty_dsn, number, code
+):
     before = objects(empty_dsn)
     slow = add_migration(release, "9001_slow.sql", "SELECT pg_catalog.pg_sleep(600);\n")
-    code = (
+    program = (
         "import sys; from pathlib import Path; from trecho import cli, resources\n"
         "root = Path(sys.argv[1])\n"
         "resources.current = lambda: resources.Release(root, root / 'plpython/trecho_chunkers')\n"
         "sys.exit(cli.main(['migrate', '--dsn', sys.argv[2]]))\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, str(slow.root), empty_dsn], cwd=ROOT)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(slow.root), empty_dsn],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     with open_conn(empty_dsn) as conn:
-        asleep = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%%pg_sleep(600)%%'"
+        asleep = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_sleep(600)%'"
         asleep += " AND pid <> pg_backend_pid()"
         wait_until(lambda: conn.execute(asleep).fetchone() is not None)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        # The server notices the lost client when it next writes to it; an operator need not wait for that.
-        conn.execute(f"SELECT pg_terminate_backend(pid) FROM ({asleep}) AS a")
+        process.send_signal(number)
+        _, err = process.communicate()
+        assert process.returncode == code
+        if number == signal.SIGINT:
+            assert err == "error: interrupted\n"
+        else:
+            # The server notices that the client is gone when it next writes to it; a test need not wait for that.
+            conn.execute(f"SELECT pg_terminate_backend(pid) FROM ({asleep}) AS a")
         wait_until(lambda: conn.execute(asleep).fetchone() is None)
     assert objects(empty_dsn) == before
     (slow.root / "migrations" / "9001_slow.sql").unlink()
@@ -650,6 +666,17 @@ def test_plan__exits_3_for_an_ordinary_role_on_an_unprepared_database(trecho, em
         need["code"] for need in data["needs"] if need["operator"]
     }
     assert objects(empty_dsn) == before
+
+
+def test_plan__shows_what_would_block_readers(trecho, release, dsn):
+    add_migration(
+        release, "9001_more.sql", "CREATE TABLE trecho.more (id int);\nALTER TABLE trecho.blobs ADD c text;\n"
+    )
+    ran = trecho("migrate", "--plan", dsn=dsn)
+    assert ran.code == 0
+    assert "migrations/9001_more.sql:5: blocks-readers: ALTER TABLE trecho.blobs ADD COLUMN" in ran.out
+    (item,) = json.loads(trecho("migrate", "--plan", "--json", dsn=dsn).out)["pending"]
+    assert [(finding["line"], finding["rule"]) for finding in item["lint"]] == [(5, "blocks-readers")]
 
 
 def test_sql__script_makes_the_same_schema_and_the_same_record(trecho, empty_dsn, schema):
