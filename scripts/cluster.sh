@@ -43,7 +43,9 @@ init() {
     # Made aside and renamed, so that a run killed half-way is simply done again. The locale is PostgreSQL's own C.UTF-8:
     # it folds accents (lower('AÇÃO') = 'ação') and sorts alike on every system, so no index depends on the C library.
     rm -rf "$data.new"
-    "$bin/initdb" --pgdata="$data.new" --username="$user" --pwfile=<(printf '%s\n' "$password") \
+    # A file and not <(…): /dev/fd may be missing here.
+    (umask 077 && printf '%s\n' "$password" >"$data.password")
+    "$bin/initdb" --pgdata="$data.new" --username="$user" --pwfile="$data.password" \
         --auth-local=peer --auth-host=scram-sha-256 --data-checksums \
         --encoding=UTF8 --locale-provider=builtin --builtin-locale=C.UTF-8 --locale=C.UTF-8 \
         --set listen_addresses="${TRECHO_LISTEN:-127.0.0.1}" \
@@ -59,6 +61,7 @@ init() {
         --set jit=off \
         --set timezone=UTC \
         --set log_timezone=UTC >/dev/null
+    rm -f "$data.password"
     if [ "${TRECHO_LISTEN:-}" = '*' ]; then
         printf 'host %s all all scram-sha-256\n' all replication >>"$data.new/pg_hba.conf"
     fi

@@ -289,6 +289,10 @@ start() {
     if [ "$kind" = docker ]; then start_docker; return; fi
     provision "$kind" 9>&-
     remember checkout "$here ($name)"
+    if [ "$(outside)" != "$cluster" ] && [ "$root" != "$(recall root)" ] && [ -d "$(recall root)$data" ]; then
+        halt # the cluster lies inside the private root of another release: it moves along
+        rm -rf "$(outside)" && mv -T "$(recall root)$cluster" "$(outside)"
+    fi
     wanted="$root $(hash_of "$lock" "$here/scripts/provision.sh")"
     if postmaster >/dev/null && [ "$(recall built)" != "$wanted" ]; then
         say "its grammars or packages are of another release: restarting"
@@ -317,10 +321,10 @@ start() {
     dsn
 }
 
-halt() {
+halt() { # [signal], default a fast shutdown: sessions are rolled back and ended
     local pid
     if ! pid=$(postmaster); then return; fi
-    kill -INT "$pid" # fast shutdown: sessions are rolled back and ended
+    kill "-${1:-INT}" "$pid"
     for _ in $(seq 600); do
         postmaster >/dev/null || return 0
         sleep 0.1
@@ -328,15 +332,15 @@ halt() {
     die "the server (pid $pid) does not stop" "Look at the log in $cluster."
 }
 
-stop() {
+stop() { # [signal]
     if [ ! -d "$state" ]; then return; fi
     hold_state
-    if [ "$(recall kind)" = docker ]; then docker stop "$container" >/dev/null 2>&1 || true; else halt; fi
+    if [ "$(recall kind)" = docker ]; then docker stop "$container" >/dev/null 2>&1 || true; else halt "$@"; fi
     rm -f "$dsn_file"
 }
 
 clean() {
-    stop
+    stop QUIT # at once: what a checkpoint would write is wiped anyway
     if [ "$(recall kind)" = docker ]; then
         docker rm --force "$container" >/dev/null 2>&1 || true
         docker volume rm "$container" >/dev/null 2>&1 || true

@@ -14,7 +14,7 @@ if ! usable; then
     echo "venv: installing python3-venv" >&2
     install=(env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends python3-venv ca-certificates)
     compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null || apt-get update -qq >&2
-    "${install[@]}" >/dev/null </dev/null || { apt-get update -qq >&2 && "${install[@]}" >/dev/null </dev/null; }
+    "${install[@]}" >/dev/null 2>&1 </dev/null || { apt-get update -qq >&2 && "${install[@]}" >&2 </dev/null; }
     python=/usr/bin/python3
 fi
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "$("$python" --version) is too old" "Set PYTHON to a Python >= 3.11."
