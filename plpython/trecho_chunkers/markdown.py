@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from . import blocks, front_matter
@@ -101,30 +102,38 @@ class _Document:
         title = _text_of(matter.metadata.get("title"))[:_TITLE_MAX_CHARS]
         summary = _text_of(matter.metadata.get("summary")) if self._example else ""
         self._summary = summary[:_SUMMARY_MAX_CHARS]
-        self._segments = self._read_segments(found.headings, matter.body_start, title)
+        self._source = self._read_segments(found.headings, matter.body_start, title)
+        self._segments: list[_Segment] = []  # of the section at hand
         self._at = 0  # the offset whose line is `_line`
         self._line = 1
         self._chunks: list[Chunk] = []
 
     def chunks(self) -> list[Chunk]:
-        segments = self._segments
-        count = len(segments)
-        if count and self._example and self._emit_whole(0, count, self._main_segment(), "example"):
-            return self._chunks
-        first = 0
-        while first < count:
-            self._deadline.check()
-            main, last = self._section(first)
-            self._split(first, last, main, "section" if segments[main].level == 2 else "preamble")
-            first = last
+        source = self._source
+        if self._example:
+            whole = self._segments = list(source)
+            titles = [index for index, segment in enumerate(whole) if segment.level == 1]
+            if whole and self._emit_whole(0, len(whole), titles[0] if titles else 0, "example"):
+                return self._chunks
+            source = iter(whole)
+        section: list[_Segment] = []
+        for segment in source:
+            if segment.level > 2 or not section:
+                section.append(segment)
+            elif segment.level == 2 and len(section) == 1 and self._is_bare_title(section[0]):
+                section.append(segment)  # a title with nothing under it belongs to what follows
+            else:
+                self._section(section)
+                section = [segment]
+        if section:
+            self._section(section)
         return self._chunks
 
-    def _read_segments(self, headings: list[blocks.Heading], start: int, title: str) -> list[_Segment]:
+    def _read_segments(self, headings: list[blocks.Heading], start: int, title: str) -> Iterator[_Segment]:
         text = self._text
-        segments: list[_Segment] = []
         first = headings[0].start if headings else len(text)
         if _NOT_BLANK.search(text, start, first):
-            segments.append(_Segment(start, start, first, 0, "", "", title, title))
+            yield _Segment(start, start, first, 0, "", "", title, title)
         unique = Slugs().unique
         open_levels: list[tuple[int, str, str, str]] = []  # level, symbol, section slug, inside
         last = len(headings) - 1
@@ -145,32 +154,21 @@ class _Document:
             inside = f"{above} > {name}" if above and name else above or name
             open_levels.append((level, symbol, section, inside))
             end = headings[index + 1].start if index < last else len(text)
-            segments.append(_Segment(begin, body, end, level, symbol, anchor_path, above, inside))
-        return segments
-
-    def _main_segment(self) -> int:
-        """The segment that names the whole document: its title, else its first."""
-        for index, segment in enumerate(self._segments):
-            if segment.level == 1:
-                return index
-        return 0
+            yield _Segment(begin, body, end, level, symbol, anchor_path, above, inside)
 
     def _has_body(self, index: int) -> bool:
         segment = self._segments[index]
         return _NOT_BLANK.search(self._text, segment.body, segment.end) is not None
 
-    def _section(self, first: int) -> tuple[int, int]:
-        """The section that starts at segment `first`: its main segment, and the one after its last."""
-        segments = self._segments
-        count = len(segments)
-        main = first
-        titled = segments[first].level == 1 and first + 1 < count and segments[first + 1].level == 2
-        if titled and not self._has_body(first):
-            main += 1  # a title with nothing under it belongs to the section that follows
-        last = main + 1
-        while last < count and segments[last].level > 2:
-            last += 1
-        return main, last
+    def _is_bare_title(self, segment: _Segment) -> bool:
+        return segment.level == 1 and _NOT_BLANK.search(self._text, segment.body, segment.end) is None
+
+    def _section(self, segments: list[_Segment]) -> None:
+        """Emit one section: a heading up to level 2 (after a bare title, maybe) and all that is below it."""
+        self._deadline.check()
+        self._segments = segments
+        main = 1 if segments[0].level == 1 and len(segments) > 1 and segments[1].level == 2 else 0
+        self._split(0, len(segments), main, "section" if segments[main].level == 2 else "preamble")
 
     def _split(self, first: int, last: int, main: int, kind: str) -> None:
         """Emit segments [first, last), whose heading is that of `main`, in as few pieces as allowed."""
