@@ -14,7 +14,15 @@ import psycopg
 from psycopg import IsolationLevel, errors, sql
 
 from trecho.errors import ClientTooOld, OperatorNeeded, Refused, TrechoError
-from trecho.privileged import Facts, Need, find_needs, operator_script, privileged_sources, read_facts
+from trecho.privileged import (
+    CLIENT_ADVICE,
+    Facts,
+    Need,
+    find_needs,
+    operator_script,
+    privileged_sources,
+    read_facts,
+)
 from trecho.resources import Release, sha256
 from trecho.statements import Markers, Statement, parse, quote_name, quote_text, read_markers, resolve
 
@@ -168,7 +176,12 @@ class OperatorScript(OperatorNeeded):
 
     def __init__(self, needs: list[Need], script: str) -> None:
         first, *rest = needs
-        super().__init__(first.message, hint=first.hint, detail="\n".join(f"also: {n.message}" for n in rest))
+        hint = first.hint
+        if CLIENT_ADVICE not in hint and any(CLIENT_ADVICE in need.hint for need in rest):
+            hint = f"{hint.removesuffix('.')}, {CLIENT_ADVICE}."
+        # What the script cannot do (install a package, update an extension) is said with its own advice.
+        also = [need.message if "script" in need.hint else f"{need.message}. {need.hint}" for need in rest]
+        super().__init__(first.message, hint=hint, detail="\n".join(f"also: {text}" for text in also))
         self.needs = needs
         self.script = script
 

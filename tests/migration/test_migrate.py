@@ -220,6 +220,7 @@ def test_migrate__ordinary_role_on_unprepared_database_exits_3_and_changes_nothi
     assert ran.code == 3
     assert f"role '{plain_role}' may not create extension vector on server" in ran.err
     assert "hint: Have a superuser run the script below" in ran.err
+    assert ran.err.endswith("or keep the chunkers out of the server: trecho migrate --chunking client.\n")
     assert "extension plpython3u" in ran.err
     assert objects(empty_dsn) == before
     assert "CREATE EXTENSION IF NOT EXISTS vector" in ran.out
@@ -280,6 +281,16 @@ def test_migrate__client_chunking_needs_no_plpython_and_is_remembered(trecho, em
         rows = conn.execute("SELECT extname FROM pg_extension WHERE extname = 'plpython3u'").fetchall()
         assert rows == []
         assert conn.execute("SELECT trecho.chunking() AS c").fetchone() == {"c": "client"}
+
+
+def test_migrate__client_chunking_is_changed_to_server_only_when_told(trecho, empty_dsn):
+    assert trecho("migrate", "--chunking", "client", dsn=empty_dsn).code == 0
+    assert trecho("migrate", dsn=empty_dsn).out.startswith("nothing to do")
+    ran = trecho("migrate", "--json", "--chunking", "server", dsn=empty_dsn)
+    assert [item["name"] for item in json.loads(ran.out)["applied"]] == ["sql/privileged/20_chunkers.sql"]
+    with open_conn(empty_dsn) as conn:
+        assert conn.execute("SELECT trecho.chunking() AS c").fetchone() == {"c": "server"}
+        assert conn.execute("SELECT count(*) AS n FROM trecho.chunk('a.txt', 'x')").fetchone() == {"n": 1}
 
 
 def test_migrate__role_that_may_create_roles_and_schemas_finds_the_extensions(trecho, empty_dsn, make_role):

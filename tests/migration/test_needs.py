@@ -17,6 +17,7 @@ from trecho.privileged import (
     operator_script,
     version_tuple,
 )
+from trecho.runner import OperatorScript
 from trecho.statements import parse, quote_name
 
 RELEASE = resources.current()
@@ -241,3 +242,20 @@ def test_roles__those_of_the_file_are_those_that_are_looked_for():
     text = next(source.text for source in RELEASE.privileged if source.name.endswith("10_roles.sql"))
     assert f"ARRAY[{', '.join(repr(role) for role in ROLES)}]" in text
     assert f"ARRAY[{', '.join(str(list(pair)) for pair in MEMBERSHIPS)}]" in text
+
+
+def test_operator__several_needs_keep_the_advice_of_each():
+    given = with_extension("plpython3u", installed=None, schema=None)
+    given = replace(given, owns=False)
+    given.extensions["vector"] = Extension("vector", None, None, None, False)
+    error = OperatorScript(find_needs(given, RELEASE, "server"), "script")
+    assert "extension vector is not installed on server" in str(error)
+    assert "apt-get install postgresql-17-pgvector" in error.hint
+    assert error.hint.endswith("trecho migrate --chunking client.")
+    assert "also: role 'app' is not a member of trecho_owner" in error.detail
+    given = replace(
+        given, extensions={**given.extensions, "vector": Extension("vector", "0.7.0", "x", "0.8.0", False)}
+    )
+    given.extensions["unaccent"] = Extension("unaccent", None, None, None, False)
+    error = OperatorScript(find_needs(given, RELEASE, "server"), "script")
+    assert "postgresql-contrib" in error.detail
