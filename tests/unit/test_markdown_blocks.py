@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
+from laws import check_slices
 from markdown_it import MarkdownIt
 from nasty import texts
-from trecho_chunkers import blocks
+from trecho_chunkers import blocks, chunk_markdown
+from trecho_chunkers.front_matter import read
 from trecho_chunkers.model import Deadline
 from trecho_chunkers.normalise import normalise
 
@@ -91,3 +94,15 @@ def test_fences__are_found_wherever_they_are_nested() -> None:
     text = "```\na\n```\n- b\n  ~~~\n  c\n  ~~~\n> ```\n> d\n\ne\n"
     found = [text[start:end] for start, end in blocks.scan(text, 0, Deadline(60_000)).fences]
     assert found == ["```\na\n```", "  ~~~\n  c\n  ~~~", "> ```\n> d"]
+
+
+def test_headings__equal_the_oracles_in_every_markdown_file_of_this_repository() -> None:
+    root = Path(__file__).resolve().parents[2]
+    folders = [root, *(root / name for name in ("docs", "examples", "migrations", "sql"))]
+    files = [file for folder in folders for file in folder.glob("*.md" if folder == root else "**/*.md")]
+    assert files
+    for file in files:
+        ready = normalise(file.read_text(encoding="utf-8"))
+        body = ready[read(ready).body_start :]
+        assert headings(body) == oracle_headings(body), file
+        check_slices(ready, chunk_markdown(ready), front_matter=True)
