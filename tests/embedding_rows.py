@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,22 +24,15 @@ def add_texts(
     conn: Connection, contents: Iterable[str], *, version: int = 1, source: str = "a.md"
 ) -> dict[str, bytes]:
     """One chunk for each content, with no vector. Returns: content -> text_hash."""
-    hashes = {}
     value(conn, "SELECT trecho._ensure_version()")
-    for content in contents:
-        hashes[content] = value(conn, "SELECT trecho.text_hash(%s, '', %s)", version, content)
-        conn.execute(
-            "INSERT INTO trecho.chunks (index_version, project, scope, source_path, kind, content, content_hash, text_hash)"
-            " VALUES (%s, 'default', 'docs', %s, 'section', %s, %s, %s)",
-            (
-                version,
-                source,
-                content,
-                hashlib.sha256(f"{source}\0\0{content}".encode()).digest(),
-                hashes[content],
-            ),
-        )
-    return hashes
+    rows = conn.execute(
+        "INSERT INTO trecho.chunks (index_version, project, scope, source_path, kind, content, content_hash, text_hash)"
+        " SELECT %(version)s, 'default', 'docs', %(source)s, 'section', c,"
+        " sha256(convert_to(%(source)s || chr(1) || c, 'UTF8')), trecho.text_hash(%(version)s, '', c)"
+        " FROM unnest(%(contents)s::text[]) AS c RETURNING content, text_hash",
+        {"version": version, "source": source, "contents": list(contents)},
+    ).fetchall()
+    return {row["content"]: row["text_hash"] for row in rows}
 
 
 def add_version(conn: Connection, state: str = "building", **recipe: Any) -> int:
@@ -60,7 +52,7 @@ def add_version(conn: Connection, state: str = "building", **recipe: Any) -> int
 
 def vector(text: str, dim: int = 384) -> str:
     """A vector as text, as a model of dim numbers gives it."""
-    return "[" + ",".join(str(n) for n in vector_of(text, dim) + [0.0] * (768 - dim)) + "]"
+    return "[" + ",".join(str(n) for n in (*vector_of(text, dim), *[0.0] * (768 - dim))) + "]"
 
 
 def claim(conn: Connection, worker: str, max_texts: int = 64, **options: Any) -> dict[bytes, str]:

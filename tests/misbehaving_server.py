@@ -11,7 +11,6 @@ import base64
 import hashlib
 import json
 import math
-import random
 import struct
 import threading
 import time
@@ -19,18 +18,20 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 
-def vector_of(text: str, dim: int = 768, model: str = "") -> list[float]:
-    """The vector this server gives a text: of length 1, pseudo-random, the same every time."""
-    seed = hashlib.sha256(f"{model}\0{text}".encode()).digest()
-    source = random.Random(seed)
-    numbers = [source.gauss(0, 1) for _ in range(dim)]
-    norm = math.sqrt(sum(n * n for n in numbers))
-    return [struct.unpack("<f", struct.pack("<f", n / norm))[0] for n in numbers]
+
+@cache
+def vector_of(text: str, dim: int = 768, model: str = "") -> tuple[float, ...]:
+    """The vector this server gives a text: pseudo-random, of length 1, of float32 numbers, the same every time."""
+    seed = int.from_bytes(hashlib.sha256(f"{model}\0{text}".encode()).digest()[:8])
+    numbers = np.random.default_rng(seed).standard_normal(dim)
+    return tuple((numbers / np.linalg.norm(numbers)).astype(np.float32).tolist())
 
 
 class MisbehavingServer:
@@ -56,8 +57,7 @@ class MisbehavingServer:
         class Handler(_Handler):
             server_state = outer
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
+        self._http = _Server(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
 
     @property
@@ -90,8 +90,16 @@ class MisbehavingServer:
         dim = dim or self.dim
         if self.fast and as_base64 and dim == self.dim:
             return self._constant
-        vector = [1.0] * dim if self.fast else vector_of(text, dim, self.model)
+        vector = [1.0] * dim if self.fast else list(vector_of(text, dim, self.model))
         return base64.b64encode(struct.pack(f"<{dim}f", *vector)).decode() if as_base64 else vector
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that was killed in the middle of a request is no news."""
 
 
 class _Handler(BaseHTTPRequestHandler):
