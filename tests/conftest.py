@@ -116,10 +116,29 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def run_name() -> str:
+def run_name(server: Server) -> Iterator[str]:
     """Prefix of every database and role of this run: two runs at once, of any checkouts, do not collide."""
-    checkout = hashlib.sha256(str(ROOT).encode()).hexdigest()[:4]
-    return f"trecho_test_{checkout}_{uuid.uuid4().hex[:8]}"
+    checkout = f"trecho_test_{hashlib.sha256(str(ROOT).encode()).hexdigest()[:4]}"
+    name = f"{checkout}_{uuid.uuid4().hex[:8]}"
+    with server.connect(autocommit=True, application_name=name) as conn:  # open as long as the run lives
+        _sweep(server, conn, checkout)
+        yield name
+
+
+def _sweep(server: Server, conn: Connection, checkout: str) -> None:
+    """Drop what runs of this checkout left behind that were killed."""
+    rows = conn.execute(
+        """
+        SELECT d.datname FROM pg_database AS d
+         WHERE starts_with(d.datname, %s)
+           AND (pg_stat_file('base/' || d.oid || '/PG_VERSION', true)).modification < now() - interval '2 hours'
+           AND NOT EXISTS (SELECT FROM pg_stat_activity AS a
+                            WHERE a.application_name <> '' AND starts_with(d.datname, a.application_name))
+        """,
+        (f"{checkout}_",),
+    ).fetchall()
+    for row in rows:
+        server.janitor(row["datname"]).drop()
 
 
 @pytest.fixture(scope="session")
