@@ -4,10 +4,11 @@ set -Eeuo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 run() { printf '\n$ %s\n' "$(printf '%q ' "$@" | sed 's#\.venv/bin/##; s/ $//')"; "$@"; }
-ask() { printf '\n$ trecho search "%s"\n' "$1"; .venv/bin/trecho search "$1"; }
+ask() { printf '\n$ trecho search -k 3 "%s"\n' "$1"; .venv/bin/trecho search -k 3 "$1"; }
 
 run .venv/bin/trecho migrate
 run .venv/bin/trecho sync --config examples/trecho.toml
-ask "como restaurar o banco depois de um desastre"
-ask "quanta memória o índice de vetores precisa"
-ask "quem pode publicar uma versão nova na sexta-feira"
+# As people ask: with accents, without them, and in other words than the text.
+ask "por que não usamos o pgBackRest?"
+ask "como recuperar uma unica tabela a partir do pg_dump"
+ask "alguem apagou uma tabela sem querer hoje a tarde, o que eu faco"
