@@ -59,6 +59,17 @@ _ATX_AT = re.compile(r"\#{1,6}(?=[ \t\n])")
 _UNDERLINE_AT = re.compile(r"(=++|-++)[ \t]*+(?=\n)")
 _ITEM_AT = re.compile(r"(?:[-+*]|([0-9]{1,9})[.)])(?=[ \t\n])")
 
+# Lines of lists that need no thought: items at the margin whose text opens nothing, and lines that can only go
+# on with a paragraph, whatever their indentation.
+_PLAIN = (
+    r"(?:[^ \t\n>#`~<=\-*_+0-9\[]|`(?!``)|\*{1,2}+(?=[^ \t\n*_-])|_(?=[A-Za-z])|[0-9]++(?![.)])"
+    r"|\[[^\[\]\n\\]*+\](?!:))"
+)
+_TEXT_LINES = re.compile(rf"(?:\n[ \t]*+(?:{_PLAIN}|\[)[^\n]*+)++(?=\n)")
+_ITEMS = re.compile(
+    rf"(?:\n([-*+]|[0-9]{{1,9}}[.)])[ ]{_PLAIN}[^\n]*+(?:\n[ \t]*+(?:{_PLAIN}|\[)[^\n]*+)*+)++(?=\n)"
+)
+
 _BLOCK_TAGS = (
     "address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div|dl|"
     "dt|fieldset|figcaption|figure|footer|form|frame|frameset|h1|h2|h3|h4|h5|h6|head|header|hr|html|iframe|legend|"
@@ -280,6 +291,20 @@ def _containers(  # noqa: PLR0912, PLR0915  # one automaton: its state would be 
         tick += 1
         if not tick & 255:
             deadline.check()
+        if leaf < _IN_FENCE:
+            plain = _ITEMS.match(body, line)
+            if plain is not None:  # at the margin, so nothing that was open is matched
+                stack = [len(plain.group(1)) + 1]
+                quotes = 0
+                hollow = False
+                leaf, paragraph = _PARAGRAPH, None
+                line = plain.end()
+                continue
+            if leaf == _PARAGRAPH and paragraph is None:
+                plain = _TEXT_LINES.match(body, line)
+                if plain is not None:
+                    line = plain.end()
+                    continue
         start = line + 1
         line_end = find("\n", start)
         at = _after_white(body, start)

@@ -17,9 +17,9 @@ from trecho_chunkers.normalise import normalise
 
 # The oracle's own limit on nesting is lifted: it is not CommonMark's.
 ORACLE = MarkdownIt("commonmark", {"maxNesting": 10_000})
-# The oracle reads `[a]:` and an underline below it as a definition; cmark and CommonMark's rule of precedence
-# make a heading of the two, and so do we.
-ORACLE_DIFFERS = re.compile(r"\]:[ \t]*\n")
+# The oracle reads `[a]:` and an underline below it as a definition, and ends the paragraph at a definition, so
+# that HTML or a list may follow where they could not interrupt one. We follow cmark.
+ORACLE_DIFFERS = re.compile(r"\]:[ \t]*\n|\]:[^\n]*\n[ \t]*(?:[<>*+-]|[0-9])")
 
 
 def headings(text: str) -> list[tuple[int, int]]:
