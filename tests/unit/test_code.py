@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from trecho_chunkers import code, languages, parsing
@@ -433,6 +437,38 @@ def test_work__the_parser_is_stopped_by_a_count_of_its_own_steps() -> None:
     with loaded.lock:
         assert parsing.parse(loaded, b'"' * 2_000, Deadline(3_600_000)) is not None
         assert parsing.parse(loaded, b'"' * 20_000, Deadline(3_600_000)) is None
+
+
+def test_interrupt__during_a_parse_waits_for_its_end_and_then_is_raised() -> None:
+    # In a process of its own: an exception inside the parser's callback would crash it.
+    program = """
+import os, signal, threading
+from trecho_chunkers import parsing
+from trecho_chunkers.model import Deadline
+loaded = parsing.load("rust")
+inside = threading.Event()
+class Interrupting(Deadline):
+    def expired(self):
+        if not inside.is_set():
+            inside.set()
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().expired()
+handler = signal.getsignal(signal.SIGINT)
+try:
+    parsing.parse(loaded, b"fn a() { b(c, d); }\\n" * 5000, Interrupting(60_000))
+except KeyboardInterrupt:
+    assert inside.is_set() and signal.getsignal(signal.SIGINT) is handler
+    print("interrupted")
+"""
+    source = str(Path(code.__file__).parent.parent)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
 
 
 def test_grammar__missing_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
