@@ -207,7 +207,7 @@ def _prepare(args: argparse.Namespace, dsn: str, config: Config) -> tuple[Option
     if args.chunking is None and row["no_chunkers"]:
         note("note: this database was migrated for client chunking; chunking here")
     options = Options(
-        embed=None if args.no_embed else _embedder(dsn),
+        embed=None if args.no_embed else embedder(dsn),
         client_chunking=row["no_chunkers"] if args.chunking is None else args.chunking == "client",
         allow_mass_delete=args.allow_mass_delete,
         jobs=args.jobs,
@@ -215,12 +215,11 @@ def _prepare(args: argparse.Namespace, dsn: str, config: Config) -> tuple[Option
     return options, int(row["recipe"]["chunk_settings"]["max_document_bytes"])
 
 
-def _embedder(dsn: str) -> Embedder:
+def embedder(dsn: str) -> Embedder:
     def embed(conn: Connection, tell: Callable[[int, int], None]) -> tuple[int, int]:
-        pending = conn.execute(
-            "SELECT coalesce(sum(pending), 0) AS n FROM trecho.pending_embeddings()"
-        ).fetchone()
-        if not pending or not pending["n"]:
+        # A run that died may have left vectors that are paid for and not on their chunks yet.
+        row = conn.execute("SELECT sum(pending + staged) AS left FROM trecho.pending_embeddings()").fetchone()
+        if not row or not row["left"]:
             return 0, 0
         # Loading the model takes longer than a pass that needs no vector.
         from trecho.embed import embed_pending
