@@ -36,7 +36,7 @@ TEXTS = [f"passagem número {n}" for n in range(8)]
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MisbehavingServer]:
+def provider_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MisbehavingServer]:
     for name in ("TRECHO_EMBEDDING_KEY", "TRECHO_EMBEDDING_KEY_FILE", "TRECHO_EMBEDDING_TRUNCATE"):
         monkeypatch.delenv(name, raising=False)
     with MisbehavingServer() as running:
@@ -45,7 +45,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MisbehavingServer]:
 
 
 @pytest.fixture
-def make(server: MisbehavingServer) -> Iterator[Callable[..., HttpProvider]]:
+def make(provider_server: MisbehavingServer) -> Iterator[Callable[..., HttpProvider]]:
     made: list[HttpProvider] = []
 
     def build(retry: Retry = QUICK, **recipe: object) -> HttpProvider:
@@ -69,48 +69,56 @@ def right(texts: list[str], outcomes: list[object], dim: int = 768) -> bool:
     "fault", ["429", "500", "503", "cut", "cut-early", "truncated", "not-json", "count", "unnumbered"]
 )
 def test_a_fault_of_the_moment_is_repeated_once(
-    server: MisbehavingServer, make: Callable[..., HttpProvider], fault: str
+    provider_server: MisbehavingServer, make: Callable[..., HttpProvider], fault: str
 ) -> None:
-    server.faults = [fault]
+    provider_server.faults = [fault]
     assert right(TEXTS, make().embed_passages(TEXTS))
-    assert set(server.texts.values()) == {2}
-    assert len(server.requests) == 2
+    assert set(provider_server.texts.values()) == {2}
+    assert len(provider_server.requests) == 2
 
 
-def test_order_is_taken_from_the_index(server: MisbehavingServer, make: Callable[..., HttpProvider]) -> None:
-    server.faults = ["shuffled"]
+def test_order_is_taken_from_the_index(
+    provider_server: MisbehavingServer, make: Callable[..., HttpProvider]
+) -> None:
+    provider_server.faults = ["shuffled"]
     assert right(TEXTS, make().embed_passages(TEXTS))
-    assert len(server.requests) == 1
+    assert len(provider_server.requests) == 1
 
 
 @pytest.mark.parametrize("fault", ["hang", "drip"])
 def test_a_server_that_hangs_is_left_in_time(
-    server: MisbehavingServer, make: Callable[..., HttpProvider], monkeypatch: pytest.MonkeyPatch, fault: str
+    provider_server: MisbehavingServer,
+    make: Callable[..., HttpProvider],
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
 ) -> None:
     monkeypatch.setenv("TRECHO_EMBEDDING_TIMEOUT", "0.3")
-    server.hang_s = 60.0
-    server.faults = [fault]
+    provider_server.hang_s = 60.0
+    provider_server.faults = [fault]
     assert right(TEXTS, make().embed_passages(TEXTS))
-    assert len(server.requests) == 2
+    assert len(provider_server.requests) == 2
 
 
 @pytest.mark.parametrize("fault", ["429-after", "429-date"])
 def test_retry_after_is_honoured(
-    server: MisbehavingServer, make: Callable[..., HttpProvider], monkeypatch: pytest.MonkeyPatch, fault: str
+    provider_server: MisbehavingServer,
+    make: Callable[..., HttpProvider],
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
 ) -> None:
     provider = make()
     waits: list[float] = []
     monkeypatch.setattr(provider.stopping, "wait", lambda seconds: bool(waits.append(seconds)))
-    server.faults = [fault]
+    provider_server.faults = [fault]
     assert right(TEXTS, provider.embed_passages(TEXTS))
     assert len(waits) == 1
     assert 0.5 <= waits[0] <= 2.0
 
 
 def test_a_rate_limit_that_lasts_is_a_provider_that_is_down_not_failed_texts(
-    server: MisbehavingServer, make: Callable[..., HttpProvider]
+    provider_server: MisbehavingServer, make: Callable[..., HttpProvider]
 ) -> None:
-    server.always = "429"
+    provider_server.always = "429"
     with pytest.raises(ProviderDown, match="limits the rate"):
         make(Retry(tries=3, first=0.001, cap=0.002, rate_limit=0.05)).embed_passages(TEXTS)
 
@@ -129,11 +137,15 @@ def test_a_rate_limit_that_lasts_is_a_provider_that_is_down_not_failed_texts(
     ],
 )
 def test_one_bad_text_is_isolated_and_the_others_are_embedded(
-    server: MisbehavingServer, make: Callable[..., HttpProvider], fault: str, permanent: bool, reason: str
+    provider_server: MisbehavingServer,
+    make: Callable[..., HttpProvider],
+    fault: str,
+    permanent: bool,
+    reason: str,
 ) -> None:
     # Faults of a vector hit the last text of a request, so the bad one stands there.
     texts = [*TEXTS, "veneno"]
-    server.poison = lambda text: fault if text == "veneno" else None
+    provider_server.poison = lambda text: fault if text == "veneno" else None
     outcomes = make().embed_passages(texts)
     bad = outcomes[-1]
     assert isinstance(bad, TextRejected)
@@ -143,18 +155,18 @@ def test_one_bad_text_is_isolated_and_the_others_are_embedded(
 
 
 def test_a_vector_of_another_size_is_never_returned(
-    server: MisbehavingServer, make: Callable[..., HttpProvider]
+    provider_server: MisbehavingServer, make: Callable[..., HttpProvider]
 ) -> None:
-    server.poison = lambda text: "size" if text == "veneno" else None
+    provider_server.poison = lambda text: "size" if text == "veneno" else None
     (outcome,) = make().embed_passages(["veneno"])
     assert isinstance(outcome, TextRejected)
     assert "769 numbers instead of 768" in str(outcome)
 
 
 def test_a_model_of_another_size_stops_the_work(
-    server: MisbehavingServer, make: Callable[..., HttpProvider]
+    provider_server: MisbehavingServer, make: Callable[..., HttpProvider]
 ) -> None:
-    server.dim = 512
+    provider_server.dim = 512
     with pytest.raises(ModelMoved, match="512 numbers, the recipe says 768"):
         make().embed_passages(TEXTS)
     with pytest.raises(ModelMoved):
@@ -163,25 +175,25 @@ def test_a_model_of_another_size_stops_the_work(
 
 @pytest.mark.parametrize("fault", ["500", "cut-early", "truncated", "nan", "zeros"])
 def test_a_server_that_is_down_is_one_state(
-    server: MisbehavingServer, make: Callable[..., HttpProvider], fault: str
+    provider_server: MisbehavingServer, make: Callable[..., HttpProvider], fault: str
 ) -> None:
-    server.always = fault
+    provider_server.always = fault
     provider = make()
     with pytest.raises(ProviderDown, match="cannot be used now"):
         provider.embed_passages(["uma só"])
-    sent = len(server.requests)
+    sent = len(provider_server.requests)
     with pytest.raises(ProviderDown):
         provider.embed_passages(TEXTS)
-    assert len(server.requests) == sent  # known to be down: nothing is sent
-    server.always = None
+    assert len(provider_server.requests) == sent  # known to be down: nothing is sent
+    provider_server.always = None
     provider.probe()
     assert right(TEXTS, provider.embed_passages(TEXTS))
 
 
 def test_a_refusal_of_everything_is_a_wrong_configuration_not_failed_texts(
-    server: MisbehavingServer, make: Callable[..., HttpProvider]
+    provider_server: MisbehavingServer, make: Callable[..., HttpProvider]
 ) -> None:
-    server.always = "refuse"
+    provider_server.always = "refuse"
     with pytest.raises(ProviderConfigError, match="refuses requests"):
         make().embed_passages(TEXTS)
 
@@ -190,12 +202,12 @@ def test_a_refusal_of_everything_is_a_wrong_configuration_not_failed_texts(
     ("fault", "message"), [("401", "refuses the key"), ("404", "no embeddings there"), ("quota", "quota")]
 )
 def test_what_waiting_cannot_mend_is_not_repeated(
-    server: MisbehavingServer, make: Callable[..., HttpProvider], fault: str, message: str
+    provider_server: MisbehavingServer, make: Callable[..., HttpProvider], fault: str, message: str
 ) -> None:
-    server.always = fault
+    provider_server.always = fault
     with pytest.raises((ProviderConfigError, ProviderDown), match=message):
         make().embed_passages(TEXTS)
-    assert len(server.requests) == 1
+    assert len(provider_server.requests) == 1
 
 
 def test_no_server_at_all_is_a_provider_that_is_down(
@@ -209,7 +221,7 @@ def test_no_server_at_all_is_a_provider_that_is_down(
 
 @pytest.mark.parametrize("fault", ["refuse", "500", "401", "404", "429"])
 def test_the_key_is_sent_and_never_told(
-    server: MisbehavingServer,
+    provider_server: MisbehavingServer,
     make: Callable[..., HttpProvider],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -219,26 +231,28 @@ def test_the_key_is_sent_and_never_told(
     key_file.write_text("chave-muito-secreta-1234\n")
     monkeypatch.setenv("TRECHO_EMBEDDING_KEY_FILE", str(key_file))
     monkeypatch.setenv("OPENAI_ORG_ID", "org-alheia")
-    server.poison = lambda text: fault if text == "veneno" else None
+    provider_server.poison = lambda text: fault if text == "veneno" else None
     try:
         (outcome,) = make(Retry(tries=1, first=0.001, rate_limit=0.001)).embed_passages(["veneno"])
         told = str(outcome)
     except (ProviderDown, ProviderConfigError) as error:
         told = f"{error} {error.hint} {error.detail} {error.__cause__} {error.__context__}"
     assert "chave-muito-secreta" not in told
-    assert all(headers["authorization"] == "Bearer chave-muito-secreta-1234" for headers in server.headers)
-    assert not any("openai-organization" in headers for headers in server.headers)
+    assert all(
+        headers["authorization"] == "Bearer chave-muito-secreta-1234" for headers in provider_server.headers
+    )
+    assert not any("openai-organization" in headers for headers in provider_server.headers)
 
 
 def test_fewer_numbers_are_followed_by_zeros_and_more_are_cut_and_brought_to_length_one(
-    server: MisbehavingServer, make: Callable[..., HttpProvider]
+    provider_server: MisbehavingServer, make: Callable[..., HttpProvider]
 ) -> None:
-    server.dim = 384
+    provider_server.dim = 384
     (short,) = make(dim=384).embed_passages(["texto"])
     assert isinstance(short, np.ndarray)
     assert np.allclose(short[:384], vector_of("texto", 384), atol=1e-6)
     assert not short[384:].any()
-    server.dim = 1024
+    provider_server.dim = 1024
     (long,) = make(dim=1024, model_id="Qwen3-Embedding-0.6B").embed_passages(["texto"])
     assert isinstance(long, np.ndarray)
     expected = np.array(vector_of("texto", 1024))[:768]
@@ -255,29 +269,29 @@ def test_a_model_not_known_to_bear_it_is_not_cut(
 
 
 def test_the_query_prefix_is_put_on_once_and_the_passage_prefix_not_again(
-    server: MisbehavingServer, make: Callable[..., HttpProvider]
+    provider_server: MisbehavingServer, make: Callable[..., HttpProvider]
 ) -> None:
     provider = make()
     assert provider.embed_query(["prazo"]).shape == (1, 768)
     provider.embed_passages(["p: passagem"])
     provider.probe()
-    assert list(server.texts) == ["q: prazo", "p: passagem", f"p: {PROBE_TEXT}"]
+    assert list(provider_server.texts) == ["q: prazo", "p: passagem", f"p: {PROBE_TEXT}"]
 
 
 @pytest.mark.parametrize("name", sorted(set(PRESETS) - {"openai-compatible"}))
 def test_presets_speak_to_their_servers(
-    server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch, name: str
+    provider_server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("TRECHO_EMBEDDING_KEY", "k")
     recipe = {"provider": name, **PRESETS[name].example}
-    server.dim = int(recipe["dim"])
+    provider_server.dim = int(recipe["dim"])
     provider = provider_for(recipe)
     (passage,) = provider.embed_passages([recipe["passage_prefix"] + "texto"])
     assert isinstance(passage, np.ndarray)
     assert passage.shape == (768,)
     assert provider.embed_query(["pergunta"]).shape == (1, 768)
     provider.close()
-    passage_request, query_request = server.requests
+    passage_request, query_request = provider_server.requests
     told_apart = {
         "openai": ({"dimensions": 768}, {"dimensions": 768}),
         "voyage": (
@@ -313,11 +327,11 @@ def test_presets_speak_to_their_servers(
     ],
 )
 def test_a_recipe_that_cannot_work_is_refused_before_any_request(
-    server: MisbehavingServer, recipe: dict[str, object], message: str
+    provider_server: MisbehavingServer, recipe: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ProviderConfigError, match=message):
         provider_for(recipe)
-    assert not server.requests
+    assert not provider_server.requests
 
 
 def test_an_openai_compatible_server_needs_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,9 +341,9 @@ def test_an_openai_compatible_server_needs_a_url(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_stop_ends_the_wait_for_a_retry(
-    server: MisbehavingServer, make: Callable[..., HttpProvider]
+    provider_server: MisbehavingServer, make: Callable[..., HttpProvider]
 ) -> None:
-    server.always = "500"
+    provider_server.always = "500"
     provider = make(Retry(tries=9, first=3600.0, cap=3600.0))
     provider.stopping.set()
     with pytest.raises(ProviderDown, match="stopped"):
