@@ -101,7 +101,7 @@ class Corpus:
             if len(token) > 3 and token.isalpha():
                 df = seen[token.lower()]
                 places.append(i)
-                chances.append(0.85 if df <= 2 else 0.6 if df <= 10 else 0.25 if df <= 50 else 0.05)
+                chances.append(0.95 if df <= 2 else 0.88 if df <= 10 else 0.7 if df <= 50 else 0.3)
         return tokens, places, np.array(chances)
 
     def _sentence(self, topic: int) -> str:

@@ -15,11 +15,11 @@ RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 -- No SET clause, so that it is inlined.
 -- Bounded, because everything after it is linear in its length or worse; words no index can hold are dropped before the parser gives a notice.
--- Stop words typed without their accent become one that is dropped but keeps its place in a phrase ("não sei", "nao sei").
+-- Stop words typed without their accent, and é, which the list lacks, become one that is dropped but keeps its place in a phrase.
 AS $function$
     SELECT pg_catalog.regexp_replace(
              pg_catalog.regexp_replace(pg_catalog.normalize(pg_catalog."left"(p_query, 10000), 'NFC'), '\S{255}\S*', ' ', 'g'),
-             '(?<![\w./:-])(?:nao|ja|tambem|so|ate|voces?|estao|estavamos|estiveramos|estivessemos|ha|hao|houveramos|houvessemos'
+             '(?<![\w./:-])(?:é|nao|ja|tambem|so|ate|voces?|estao|estavamos|estiveramos|estivessemos|ha|hao|houveramos|houvessemos'
              '|houverao|houveriamos|sao|eramos|foramos|fossemos|sera|serao|seriamos|tinhamos|tiveramos|tivessemos|tera|terao|teriamos)(?![\w/:-]|\.\w)',
              'de', 'gi')
 $function$;
@@ -27,7 +27,7 @@ COMMENT ON FUNCTION trecho._query_text(text) IS 'The first 10,000 characters of 
 REVOKE ALL ON FUNCTION trecho._query_text(text) FROM PUBLIC;
 
 -- Candidates: chunks with any of the rarest lexemes while their document frequencies add up to p_cap, and with pairs of the others while
--- those are estimated to fit the rest. All lexemes score. A natural question of ten words over 100,000 chunks so looks at 5,000, not 60,000.
+-- those are estimated to fit the rest; words that go together make more of them than estimated, so they are also limited. All lexemes score. A natural question of ten words over 100,000 chunks so looks at 5,000, not 60,000.
 CREATE OR REPLACE FUNCTION trecho._parse_query(
     p_query         text,
     p_index_version integer,
@@ -37,10 +37,12 @@ CREATE OR REPLACE FUNCTION trecho._parse_query(
     p_unseen        double precision,  -- document frequency of a lexeme without statistics
     OUT lexemes     text[],            -- rarest first
     OUT words       tsquery,           -- any of them; NULL when there is none
-    OUT candidates  tsquery,           -- the part of words worth scoring
+    OUT candidates  tsquery,           -- the part of words worth scoring: all of these,
+    OUT pairs       tsquery,           -- and of these at most pair_limit; NULL when there is none
+    OUT pair_limit  integer,
     OUT hard_filter tsquery,           -- quoted phrases and -words; NULL when there is none
-    OUT score_sql   text,              -- expression over c.search_vector
-    OUT bonus_sql   text,              -- the same: neighbours in the query that are neighbours in the chunk
+    OUT base_sql    text,              -- first score: expression over c.search_vector
+    OUT score_sql   text,              -- whole score: never below the first
     OUT frequencies bigint[]           -- document frequency of each lexeme
 )
 LANGUAGE plpgsql STABLE PARALLEL SAFE
@@ -55,19 +57,25 @@ DECLARE
     v_total    double precision := greatest(p_total, 1);
     v_unseen   double precision := least(p_unseen, greatest(p_total, 1));
     v_vector   tsvector;
+    v_second   tsvector;
     v_folded   text[];
+    v_aligned  boolean;
+    v_twins    integer[];
     v_part     text[];
     v_phrase   tsquery;
     v_phrased  boolean := false;
     v_last     text;
     v_idfs     double precision[];
     v_operands text[];
-    v_terms    text[] := '{}';
+    v_term     text;
+    v_all      text[] := '{}';
+    v_first    text[] := '{}';
     v_main     boolean[];
     v_sum      double precision := 0;
     v_budget   double precision;
     v_rest     integer[] := '{}';
     v_chosen   text[] := '{}';
+    v_pairs    text[] := '{}';
     v_estimate double precision;
 BEGIN
     IF v_text ~ '"|(^|\s)-\S' THEN
@@ -86,7 +94,8 @@ BEGIN
     END IF;
 
     v_vector := trecho.search_vector_1('', v_text);
-    v_folded := tsvector_to_array(to_tsvector(c_config, trecho.search_text_1(v_text)));
+    v_second := to_tsvector(c_config, trecho.search_text_1(v_text));
+    v_folded := tsvector_to_array(v_second);
 
     SELECT array_agg(l.lexeme ORDER BY l.df, l.lexeme), array_agg(l.df ORDER BY l.df, l.lexeme),
            array_agg(ln(1 + (v_total - l.df + 0.5) / (l.df + 0.5)) ORDER BY l.df, l.lexeme),
@@ -117,22 +126,52 @@ BEGIN
     END IF;
 
     words := array_to_string(v_operands, ' | ')::tsquery;
+    -- The accented form of a word moves little where its unaccented form is about as frequent. Both halves count the same words as long as
+    -- no identifier is cut; else the forms are matched by how they begin.
+    v_aligned := v_text !~ '[_./:-]|[[:lower:][:digit:]][[:upper:]]|[[:upper:]][[:upper:]][[:lower:]]';
+    IF v_aligned THEN
+        SELECT array_agg(DISTINCT array_position(lexemes, a.lexeme)) INTO v_twins
+          FROM unnest(to_tsvector('pg_catalog.portuguese', v_text)) AS a
+          JOIN unnest(v_second) AS b ON b.positions && a.positions
+         WHERE a.lexeme <> b.lexeme
+           AND frequencies[array_position(lexemes, b.lexeme)] >= 0.7 * frequencies[array_position(lexemes, a.lexeme)];
+    END IF;
     FOR i IN 1 .. cardinality(lexemes) LOOP
-        v_terms := v_terms || format('%s * ts_rank(''{1,1,1,1}''::real[], c.search_vector, %L::tsquery)', v_idfs[i], v_operands[i]);
+        CONTINUE WHEN v_main[i];
+        v_main[i] := true;
+        IF v_aligned THEN
+            v_main[i] := coalesce(i <> ALL (v_twins), true);
+            CONTINUE;
+        END IF;
+        v_last := left(@extschema:unaccent@.unaccent('@extschema:unaccent@.unaccent', lexemes[i]), greatest(3, length(lexemes[i]) - 2));
+        FOR j IN 1 .. cardinality(lexemes) LOOP
+            IF j <> i AND v_main[j] AND frequencies[j] >= frequencies[i] AND starts_with(lexemes[j], v_last) THEN
+                v_main[i] := false;
+                EXIT;
+            END IF;
+        END LOOP;
     END LOOP;
-    score_sql := '(' || array_to_string(v_terms, ' + ') || ') / ln(2 + length(c.search_vector))';
-    -- 0.1 of the two weights: sequential dependence, flat between 0.05 and 0.3 on the questions measured (docs/search.md).
-    SELECT '(' || string_agg(format('CASE WHEN c.search_vector @@ %L::tsquery THEN %s ELSE 0 END',
-                                    trecho._quote_lexeme(n.lexeme) || ' <' || n.gap || '> ' || trecho._quote_lexeme(n.next_lexeme),
-                                    0.1 * (v_idfs[array_position(lexemes, n.lexeme)] + v_idfs[array_position(lexemes, n.next_lexeme)])), ' + ')
-           || ') / ln(2 + length(c.search_vector))'
-      INTO bonus_sql
+    FOR i IN 1 .. cardinality(lexemes) LOOP
+        v_term := format('%s * ts_rank(''{1,1,1,1}''::real[], c.search_vector, %L::tsquery)', v_idfs[i], v_operands[i]);
+        v_all := v_all || v_term;
+        IF v_main[i] THEN
+            v_first := v_first || v_term;
+        END IF;
+    END LOOP;
+    base_sql := '(' || array_to_string(v_first, ' + ') || ') / ln(2 + length(c.search_vector))';
+    -- Neighbours in the query that are neighbours in the chunk: 0.1 of their two weights (sequential dependence; flat between 0.05 and 0.3
+    -- on the questions measured, docs/search.md).
+    SELECT v_all || array_agg(format('CASE WHEN c.search_vector @@ %L::tsquery THEN %s ELSE 0 END',
+                                     trecho._quote_lexeme(n.lexeme) || ' <' || n.gap || '> ' || trecho._quote_lexeme(n.next_lexeme),
+                                     0.1 * (v_idfs[array_position(lexemes, n.lexeme)] + v_idfs[array_position(lexemes, n.next_lexeme)])))
+      INTO v_all
       FROM (SELECT DISTINCT q.lexeme, q.next_lexeme, q.gap
               FROM (SELECT u.lexeme, lead(u.lexeme) OVER w AS next_lexeme, lead(o.place) OVER w - o.place AS gap
                       FROM unnest(v_vector) AS u CROSS JOIN unnest(u.positions) AS o (place)
                     WINDOW w AS (ORDER BY o.place, u.lexeme)) AS q
              WHERE q.gap BETWEEN 1 AND 4 AND q.lexeme <> q.next_lexeme AND q.lexeme = ANY (lexemes) AND q.next_lexeme = ANY (lexemes)
              LIMIT c_max_lexemes) AS n;
+    score_sql := '(' || array_to_string(v_all, ' + ') || ') / ln(2 + length(c.search_vector))';
 
     IF hard_filter IS NOT NULL THEN
         words := words && hard_filter;
@@ -141,18 +180,6 @@ BEGIN
         candidates := hard_filter;  -- a phrase is more selective than anything chosen below, and its words score
         RETURN;
     END IF;
-    -- The accented form of a word adds no candidate where its unaccented form is at least as frequent.
-    FOR i IN 1 .. cardinality(lexemes) LOOP
-        CONTINUE WHEN v_main[i];
-        v_last := left(@extschema:unaccent@.unaccent('@extschema:unaccent@.unaccent', lexemes[i]), greatest(3, length(lexemes[i]) - 2));
-        v_main[i] := true;
-        FOR j IN 1 .. cardinality(lexemes) LOOP
-            IF j <> i AND v_main[j] AND frequencies[j] >= frequencies[i] AND starts_with(lexemes[j], v_last) THEN
-                v_main[i] := false;
-                EXIT;
-            END IF;
-        END LOOP;
-    END LOOP;
     FOR i IN 1 .. cardinality(lexemes) LOOP
         IF v_main[i] AND v_sum + frequencies[i] <= p_cap THEN
             v_sum := v_sum + frequencies[i];
@@ -162,22 +189,28 @@ BEGIN
         END IF;
     END LOOP;
     v_budget := greatest(p_cap - v_sum, 0.3 * p_cap);
-    <<pairs>>
+    pair_limit := v_budget;
+    <<choose>>
     FOR i IN 1 .. cardinality(v_rest) - 1 LOOP
         FOR j IN i + 1 .. cardinality(v_rest) LOOP
             v_estimate := 2.0 * frequencies[v_rest[i]] * frequencies[v_rest[j]] / v_total;
             CONTINUE WHEN v_estimate > v_budget;
             v_budget := v_budget - v_estimate;
-            v_chosen := v_chosen || format('(%s & %s)', v_operands[v_rest[i]], v_operands[v_rest[j]]);
-            EXIT pairs WHEN cardinality(v_chosen) >= 2 * c_max_lexemes;
+            v_pairs := v_pairs || format('(%s & %s)', v_operands[v_rest[i]], v_operands[v_rest[j]]);
+            EXIT choose WHEN cardinality(v_pairs) >= c_max_lexemes;
         END LOOP;
     END LOOP;
-    IF cardinality(v_chosen) = 0 THEN
+    IF cardinality(v_chosen) = 0 AND cardinality(v_pairs) = 0 THEN
         v_chosen := ARRAY[v_operands[v_rest[1]]];  -- only common words: the rarest of them
     END IF;
-    candidates := array_to_string(v_chosen, ' | ')::tsquery;
+    candidates := nullif(array_to_string(v_chosen, ' | '), '')::tsquery;
+    pairs := nullif(array_to_string(v_pairs, ' | '), '')::tsquery;
+    IF candidates IS NOT NULL AND pairs IS NOT NULL THEN
+        pairs := pairs && !! candidates;
+    END IF;
     IF hard_filter IS NOT NULL THEN
         candidates := candidates && hard_filter;
+        pairs := pairs && hard_filter;
     END IF;
 END
 $function$;

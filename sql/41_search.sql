@@ -116,9 +116,9 @@ SET jit = off                            -- compiling costs more than the query
 SET enable_seqscan = off                 -- no estimate may lead to a scan of everything
 AS $function$
 DECLARE
-    c_min_depth   constant integer := 100;           -- fewest candidates of each kind, so that the first pages are cut from the same ones
-    c_max_factor  constant double precision := 20;   -- most candidates per wanted result
-    c_candidates  constant double precision := 5000; -- chunks scored by words
+    c_min_depth   constant integer := 80;            -- fewest candidates of each kind
+    c_reranked    constant integer := 100;           -- by words, how many get the whole score
+    c_max_factor  constant double precision := 10;   -- most candidates per wanted result
     c_words_limit constant integer := 20000;         -- and never more than this where common words let more through
     c_few         constant integer := 2000;          -- below this an exact scan has better recall, and soon better time, than HNSW
     v_lexical  boolean := p_mode <> 'semantic';
@@ -138,10 +138,10 @@ DECLARE
     v_few      boolean;
     v_exact    boolean;
     v_depth    integer;
-    v_limit    integer := 0;  -- vectors asked of the index last time
+    v_limit    integer := 0;   -- vectors asked of the index last time
     v_level    integer := 1;
     v_words    record;
-    v_match    tsquery;
+    v_matches  text;
     v_sql      text;
     v_lex      trecho.search_hit[] := '{}';
     v_sem      trecho.search_hit[] := '{}';
@@ -210,7 +210,7 @@ BEGIN
     IF v_lexical OR p_query ~ '"|(^|\s)-\S' THEN
         SELECT q.* INTO v_words
           FROM trecho._parse_query(p_query, o_version, p_prefix AND v_lexical,
-                   c_candidates * CASE WHEN v_few OR v_total = 0 THEN 1 ELSE least(4, greatest(1, v_total::double precision / greatest(v_rows, v_bound))) END,
+                   trecho._text_setting('trecho.word_candidates', '3000')::double precision * CASE WHEN v_few OR v_total = 0 THEN 1 ELSE least(4, greatest(1, v_total::double precision / greatest(v_rows, v_bound))) END,
                    coalesce(nullif(v_total, 0), 1000), coalesce(v_unseen, 1)) AS q;
         IF v_words.hard_filter IS NOT NULL THEN
             v_chunk := v_chunk || format(' AND c.search_vector @@ %L::tsquery', v_words.hard_filter::text);
@@ -219,7 +219,8 @@ BEGIN
         IF p_explain THEN
             v_parts := v_parts || jsonb_build_object('part', 'query', 'rows', cardinality(v_words.lexemes),
                 'milliseconds', extract(epoch FROM clock_timestamp() - v_clock) * 1000,
-                'detail', format('lexemes %s, in %s chunks; candidates %s; filter %s', v_words.lexemes, v_words.frequencies, v_words.candidates, v_words.hard_filter));
+                'detail', format('lexemes %s, in %s chunks; candidates %s; pairs %s; filter %s', v_words.lexemes, v_words.frequencies, v_words.candidates,
+                                 v_words.pairs, v_words.hard_filter));
             v_clock := clock_timestamp();
         END IF;
     END IF;
@@ -231,27 +232,35 @@ BEGIN
     END IF;
     LOOP
         IF NOT v_lex_done THEN
-            v_match := CASE WHEN v_few OR v_level > 1 THEN v_words.words ELSE v_words.candidates END;
-            v_exact := v_few;
+            v_matches := format('SELECT c.chunk_key, c.search_vector FROM %s AS c WHERE %s AND c.search_vector @@ ', v_chunks, v_chunk);
+            v_matches := CASE WHEN v_level > 1 THEN v_matches || format('%L::tsquery', v_words.words::text)
+                              ELSE concat_ws(' UNION ALL ',
+                                       '(' || v_matches || format('%L::tsquery LIMIT %s)', v_words.candidates::text, c_words_limit),
+                                       '(' || v_matches || format('%L::tsquery LIMIT %s)', v_words.pairs::text, v_words.pair_limit)) END;
+            -- In order of a first score, from which the rest of the whole score is left out that costs much and moves little. Both parts
+            -- only add, so what is not among the first c_reranked stays behind them at any depth, and pages continue each other.
             v_sql := format($sql$
-                SELECT array_agg(ROW(h.chunk_key, h.document_id, h.ordinal, h.base%s, NULL, NULL, NULL)::trecho.search_hit)
-                  FROM (SELECT s.chunk_key, s.base, v.document_id, v.ordinal FROM (%s) AS s%s ORDER BY s.base DESC, s.chunk_key LIMIT %s) AS h
+                SELECT array_agg(ROW(h.chunk_key, h.document_id, h.ordinal, CASE WHEN h.place <= %s THEN %s ELSE h.base END, NULL, NULL, NULL)::trecho.search_hit)
+                  FROM (SELECT l.*, row_number() OVER (ORDER BY l.base DESC, l.chunk_key) AS place
+                          FROM (SELECT s.chunk_key, s.base, v.document_id, v.ordinal FROM (%s) AS s CROSS JOIN LATERAL (%s) AS v LIMIT %s) AS l) AS h
                   JOIN %s AS c ON c.chunk_key = h.chunk_key
                 $sql$,
-                coalesce(' + ' || v_words.bonus_sql, ''),
+                c_reranked, v_words.score_sql,
                 CASE WHEN v_few
-                     THEN format('SELECT f.chunk_key, f.document_id, f.ordinal, %s AS base FROM (%s) AS f JOIN %s AS c ON c.chunk_key = f.chunk_key WHERE %s AND c.search_vector @@ %L::tsquery',
-                                 v_words.score_sql, v_filtered, v_chunks, v_chunk, v_match::text)
-                     ELSE format('SELECT c.chunk_key, %s AS base FROM (SELECT c.chunk_key, c.search_vector FROM %s AS c WHERE c.search_vector @@ %L::tsquery AND %s%s) AS c ORDER BY base DESC, c.chunk_key',
-                                 v_words.score_sql, v_chunks, v_match::text, v_chunk, CASE WHEN v_level = 1 THEN ' LIMIT ' || c_words_limit ELSE '' END)
+                     THEN format('SELECT f.chunk_key, f.document_id, f.ordinal, %s AS base FROM (%s) AS f JOIN %s AS c ON c.chunk_key = f.chunk_key WHERE %s AND c.search_vector @@ %L::tsquery ORDER BY base DESC, f.chunk_key',
+                                 v_words.base_sql, v_filtered, v_chunks, v_chunk, v_words.words::text)
+                     ELSE format('SELECT c.chunk_key, %s AS base FROM (%s) AS c ORDER BY base DESC, c.chunk_key', v_words.base_sql, v_matches)
                 END,
-                CASE WHEN v_few THEN ' CROSS JOIN LATERAL (SELECT s.document_id, s.ordinal) AS v'
-                     ELSE format(' CROSS JOIN LATERAL (%s ORDER BY p.ordinal LIMIT 1) AS v', format(v_placed, 's')) END,
-                v_depth, v_chunks);
+                CASE WHEN v_few THEN 'SELECT s.document_id, s.ordinal' ELSE format(v_placed, 's') || ' LIMIT 1' END,
+                greatest(v_depth, c_reranked), v_chunks);
             EXECUTE v_sql INTO v_lex
               USING p_embedding, p_project, p_branch, p_scopes, p_session_id, p_path_prefix, p_languages, p_metadata_filter, p_updated_after;
             v_lex := coalesce(v_lex, '{}');
-            v_lex_done := cardinality(v_lex) < v_depth AND (v_few OR v_level > 1);
+            v_lex_done := cardinality(v_lex) < greatest(v_depth, c_reranked) AND (v_few OR v_level > 1);
+            IF v_semantic AND cardinality(v_lex) > v_depth THEN
+                SELECT array_agg(h ORDER BY h.lexical DESC, h.chunk_key) INTO v_lex
+                  FROM (SELECT h.* FROM unnest(v_lex) AS h ORDER BY h.lexical DESC, h.chunk_key LIMIT v_depth) AS h;
+            END IF;
             IF p_explain THEN
                 v_parts := v_parts || jsonb_build_object('part', 'words', 'rows', cardinality(v_lex),
                     'milliseconds', extract(epoch FROM clock_timestamp() - v_clock) * 1000,
@@ -262,7 +271,7 @@ BEGIN
         END IF;
 
         IF NOT v_sem_done THEN
-            v_exact := v_few OR v_level > 2 OR cardinality(v_sem) < v_limit;
+            v_exact := v_few OR v_level > 3 OR cardinality(v_sem) < v_limit;
             IF v_exact THEN
                 -- The added zero keeps the planner from the HNSW index.
                 v_sql := format($sql$
@@ -278,7 +287,7 @@ BEGIN
                     SELECT array_agg(ROW(h.chunk_key, v.document_id, v.ordinal, NULL, 1 - h.distance, NULL, NULL)::trecho.search_hit)
                       FROM (SELECT c.chunk_key, c.embedding <=> $1 AS distance FROM %s AS c
                              WHERE %s AND EXISTS (%s OFFSET 0) ORDER BY c.embedding <=> $1 LIMIT %s) AS h
-                     CROSS JOIN LATERAL (%s ORDER BY p.ordinal LIMIT 1) AS v
+                     CROSS JOIN LATERAL (%s LIMIT 1) AS v
                     $sql$, v_chunks, v_chunk, format(v_placed, 'c'),
                     v_limit, format(v_placed, 'h'));
                 v_old_ef := current_setting('hnsw.ef_search');
@@ -306,6 +315,9 @@ BEGIN
           FROM (SELECT count(DISTINCT h.chunk_key) AS chunks FROM unnest(v_lex || v_sem) AS h GROUP BY h.document_id) AS d;
         EXIT WHEN v_found >= v_need;
         v_level := v_level + 1;
+        IF v_semantic AND v_limit BETWEEN 1 AND v_depth - 1 THEN
+            CONTINUE WHEN NOT v_lexical;  -- the first look was a short one
+        END IF;
         v_depth := least(v_depth::bigint * 8, 100000000);
     END LOOP;
 
@@ -325,7 +337,7 @@ BEGIN
                   FROM scored AS s
             ), tiered AS (
                 SELECT l.*, CASE WHEN least(l.lexical_rank, l.semantic_rank) <= %s THEN 0
-                                 ELSE 1 + floor(log(8, least(l.lexical_rank, l.semantic_rank)::numeric / %s)) END AS tier
+                                 ELSE 1 + floor(ln(least(l.lexical_rank, l.semantic_rank)::double precision / %s) / ln(8::double precision)) END AS tier
                   FROM listed AS l
             ), bounds AS (
                 SELECT min(t.lexical) AS lexical_low, nullif(max(t.lexical) - min(t.lexical), 0) AS lexical_range,
@@ -341,7 +353,7 @@ BEGIN
             SELECT array_agg(ROW(f.chunk_key, f.document_id, f.ordinal, f.lexical, f.semantic, f.score, f.rank)::trecho.search_hit ORDER BY f.rank)
               FROM final AS f WHERE f.rank > $12 AND f.rank <= $12 + $13
             $sql$,
-            v_words.score_sql || coalesce(' + ' || v_words.bonus_sql, ''), v_chunks, c_min_depth, c_min_depth,
+            v_words.score_sql, v_chunks, c_min_depth, c_min_depth,
             CASE p_fusion
                 WHEN 'rrf' THEN 'greatest(0, $14 * CASE WHEN t.lexical > 0 THEN 61.0 / (60 + t.lexical_rank) ELSE 0 END + (1 - $14) * CASE WHEN t.semantic IS NULL THEN 0 ELSE 61.0 / (60 + t.semantic_rank) END)::double precision'
                 ELSE 'least(1, greatest(0, $14 * coalesce((t.lexical - b.lexical_low) / b.lexical_range, 1) + (1 - $14) * coalesce((coalesce(t.semantic, b.semantic_mean) - b.semantic_low) / b.semantic_range, 1)))'
@@ -452,7 +464,7 @@ BEGIN
                           search.branch, search.scopes, search.session_id, search.path_prefix, search.languages, search.metadata_filter,
                           search.updated_after, search.per_document, search.lexical_weight, search.fusion, search.prefix, search.ef_search, false) AS s;
     IF cardinality(v_hits) > 0 THEN
-        RETURN QUERY SELECT r.* FROM trecho._search_results(v_version, v_hits) AS r ORDER BY r.rank;
+        RETURN QUERY SELECT r.* FROM trecho._search_results(v_version, v_hits) AS r;
     END IF;
 END
 $function$;
@@ -461,23 +473,26 @@ COMMENT ON FUNCTION trecho.search IS
 REVOKE ALL ON FUNCTION trecho.search FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.search TO trecho_reader;
 
+-- Static and generic on purpose: by key alone, it needs no plan of its own for each search.
 CREATE OR REPLACE FUNCTION trecho._search_results(p_index_version integer, p_hits trecho.search_hit[])
 RETURNS SETOF trecho.search_result
 LANGUAGE plpgsql STABLE PARALLEL SAFE ROWS 10
 SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 AS $function$
 BEGIN
-    RETURN QUERY EXECUTE format($sql$
-        SELECT h.rank, h.score, h.lexical, h.semantic, p.chunk_id, d.doc_id, d.scope, d.source_path, d.session_id, d.title, p.anchor, p.ordinal,
-               i.chunk_count, p.start_line, p.end_line, c.content, d.metadata, c.symbol, %1$s
-          FROM unnest($1) AS h
-          JOIN trecho.%2$I AS c ON c.chunk_key = h.chunk_key
-          JOIN trecho.%3$I AS p ON p.document_id = h.document_id AND p.ordinal = h.ordinal
-          JOIN trecho.documents AS d ON d.document_id = h.document_id
-          JOIN trecho.indexed_documents AS i ON i.index_version = %1$s AND i.document_id = h.document_id
-        $sql$, p_index_version, 'chunks_' || p_index_version, 'placements_' || p_index_version)
-    USING p_hits;
+    RETURN QUERY
+    SELECT h.rank, h.score, h.lexical, h.semantic, p.chunk_id, d.doc_id, d.scope, d.source_path, d.session_id, d.title, p.anchor, p.ordinal,
+           i.chunk_count, p.start_line, p.end_line, c.content, d.metadata, c.symbol, p_index_version
+      FROM unnest(p_hits) AS h
+      JOIN trecho.chunks AS c ON c.index_version = p_index_version AND c.chunk_key = h.chunk_key
+      JOIN trecho.placements AS p ON p.index_version = p_index_version AND p.document_id = h.document_id AND p.ordinal = h.ordinal
+      JOIN trecho.documents AS d ON d.document_id = h.document_id
+      JOIN trecho.indexed_documents AS i ON i.index_version = p_index_version AND i.document_id = h.document_id
+     ORDER BY h.rank;
 END
 $function$;
 COMMENT ON FUNCTION trecho._search_results(integer, trecho.search_hit[]) IS 'Hits with their text and source.';
