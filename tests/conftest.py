@@ -11,7 +11,6 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,46 +19,9 @@ import pytest
 from psycopg import conninfo, sql
 from psycopg.rows import DictRow, dict_row
 from pytest_postgresql.janitor import DatabaseJanitor
+from support import ROOT, Connection, Ran, Server
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "plpython"))
-
-from trecho import cli, resources  # noqa: E402
-
-Connection = psycopg.Connection[DictRow]
-
-
-@dataclass(frozen=True)
-class Server:
-    """A server that tests may make databases on, as a superuser."""
-
-    dsn: str
-
-    def connect(self, dbname: str | None = None, **options: Any) -> Connection:
-        """A connection with rows by name."""
-        dsn = conninfo.make_conninfo(self.dsn, **({"dbname": dbname} if dbname else {}))
-        return psycopg.Connection[DictRow].connect(dsn, row_factory=dict_row, **options)
-
-    def janitor(self, dbname: str, **options: Any) -> DatabaseJanitor:
-        """Makes a database and drops it again, with whoever is still connected."""
-        stated = conninfo.conninfo_to_dict(self.dsn)
-        return DatabaseJanitor(
-            user=str(stated.get("user") or "postgres"),
-            password=stated.get("password"),
-            host=str(stated.get("host") or ""),
-            port=int(stated.get("port") or 5432),
-            dbname=dbname,
-            **options,
-        )
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a command gave."""
-
-    code: int
-    out: str
-    err: str
+from trecho import cli, resources
 
 
 def _server_dsn() -> str:
@@ -286,11 +248,6 @@ def make_role(server: Server, run_name: str) -> Iterator[Callable[..., str]]:
 def plain_role(make_role: Callable[..., str]) -> str:
     """A login role with no rights of its own."""
     return make_role()
-
-
-def as_role(dsn: str, role: str) -> str:
-    """The DSN with another user, who has the same password."""
-    return conninfo.make_conninfo(dsn, user=role)
 
 
 def run_cli(*args: str) -> Ran:

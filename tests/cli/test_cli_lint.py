@@ -6,7 +6,7 @@ import io
 import json
 
 import pytest
-from conftest import ROOT
+from support import ROOT
 
 from trecho.lint import RULES, lint_text
 

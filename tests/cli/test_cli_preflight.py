@@ -6,9 +6,9 @@ import json
 
 import psycopg
 import pytest
-from conftest import Server, as_role
 from psycopg import conninfo
 from psycopg.rows import dict_row
+from support import Server, as_role
 
 
 def statuses(out: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from conftest import ROOT, Ran
+from support import ROOT, Ran
 
 EXAMPLES = ROOT / "examples"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import Ran
 from psycopg.rows import DictRow, dict_row
+from support import Ran
 
 CLI = Callable[..., Ran]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import ROOT, Ran
 from psycopg.rows import DictRow, dict_row
+from support import ROOT, Ran
 
 CLI = Callable[..., Ran]
 ZERO = "0" * 40

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from conftest import ROOT
+from support import ROOT
 
 # A function without SET search_path says so in its head or in the comment above it: a SET clause stops inlining.
 EXEMPT = "no set clause"

@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 import trecho_chunkers
-from conftest import ROOT, Connection, as_role
 from psycopg.rows import dict_row
+from support import ROOT, Connection, as_role
 
 from trecho import resources, runner
 from trecho.resources import Release

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from conftest import ROOT
+from support import ROOT
 
 from trecho import privileged
 from trecho.errors import BY_SQLSTATE, ExitCode, TrechoError

@@ -15,10 +15,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import ROOT, Connection, Server, as_role
 from dump_schema import SCHEMA_FILE, dump
 from psycopg import sql
 from psycopg.rows import dict_row
+from support import ROOT, Connection, Server, as_role
 
 from trecho import resources, runner
 from trecho.errors import ClientTooOld, Refused, TrechoError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from conftest import ROOT
+from support import ROOT
 
 
 @pytest.mark.slow

@@ -8,9 +8,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import Connection
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
+from support import Connection
 
 TEXT = "# Guia\n\nAbertura.\n\n## Backup\n\nO backup noturno usa pg_basebackup.\n\n## Réplica\n\nA réplica segue o WAL.\n"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import Connection
 from psycopg.rows import DictRow, dict_row
+from support import Connection
 
 
 def text_of(name: str, word: str = "palavra") -> str:

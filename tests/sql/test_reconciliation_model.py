@@ -13,11 +13,11 @@ from typing import Any
 import psycopg
 import pytest
 import trecho_chunkers
-from conftest import Connection
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from psycopg.rows import DictRow, dict_row
+from support import Connection
 from trecho_chunkers.describe import describe
 
 SETS = {"manual": "docs", "decisoes": "adr"}
