@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from . import blocks, front_matter
 from .dispatch import is_markdown
-from .front_matter import Json
+from .front_matter import Json, scalar_text
 from .identity import file_stem, session_id_of
 from .markdown import plain_heading
 from .model import DEFAULT_SETTINGS, Deadline
@@ -49,14 +49,14 @@ def describe(path: str, text: str, scope: str, project: str = "default") -> Desc
     elif scope != "code" and (is_markdown(path) or scope == "adr"):
         matter = front_matter.read(ready)
         metadata = matter.metadata
-        if not _scalar(metadata.get("title")):
+        if not scalar_text(metadata.get("title")):
             deadline = Deadline(DEFAULT_SETTINGS.timeout_ms)
             titles = blocks.scan(ready, matter.body_start, deadline, title_only=True).headings
             title = plain_heading(titles[-1].title) if titles and titles[-1].level == 1 else ""
     else:
         metadata = {}
-    title = _scalar(metadata.get("title")) or title or file_stem(path)
-    claimed = _scalar(metadata.get("id"))
+    title = scalar_text(metadata.get("title")) or title or file_stem(path)
+    claimed = scalar_text(metadata.get("id"))
     language = None if scope == "session" else _language(path)
     doc_id = claimed or (adr_id(path) if scope == "adr" else None) or session_id or path
     return Description(title[:_TITLE_MAX_CHARS], doc_id, bool(claimed), language, session_id, metadata)
@@ -80,12 +80,3 @@ def _language(path: str) -> str | None:
     from .languages import language_of
 
     return language_of(path)
-
-
-def _scalar(value: Json) -> str:
-    """A scalar as one line of text; empty for anything else."""
-    if isinstance(value, str):
-        return " ".join(value.split())
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return str(value)
-    return ""

@@ -102,6 +102,15 @@ def resolve_plain(text: str) -> Json:
     return text
 
 
+def scalar_text(value: Json) -> str:
+    """A text or number as one line of text; empty for anything else."""
+    if isinstance(value, str):
+        return " ".join(value.split())
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    return ""
+
+
 class _Line(NamedTuple):
     indent: int
     text: str  # from the first non-blank on, without trailing blanks; empty for a blank or comment line

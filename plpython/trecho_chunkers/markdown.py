@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from . import blocks, front_matter
 from .cuts import Budget, Span, cut_once, line_start, reach, trim
-from .front_matter import Json
+from .front_matter import scalar_text
 from .identity import Slugs
 from .model import Chunk, Deadline, Settings
 
@@ -98,9 +98,9 @@ class _Document:
         )
         found = blocks.scan(text, matter.body_start, deadline)
         self._fences = found.fences
-        self._example = _text_of(matter.metadata.get("kind")).lower() == "example"
-        title = _text_of(matter.metadata.get("title"))[:_TITLE_MAX_CHARS]
-        summary = _text_of(matter.metadata.get("summary")) if self._example else ""
+        self._example = scalar_text(matter.metadata.get("kind")).lower() == "example"
+        title = scalar_text(matter.metadata.get("title"))[:_TITLE_MAX_CHARS]
+        summary = scalar_text(matter.metadata.get("summary")) if self._example else ""
         self._summary = summary[:_SUMMARY_MAX_CHARS]
         self._source = self._read_segments(found.headings, matter.body_start, title)
         self._segments: list[_Segment] = []  # of the section at hand
@@ -323,12 +323,3 @@ class _Document:
         chunks.append(
             Chunk(len(chunks) + 1, kind, segment.symbol, segment.anchor_path, context, first, last, content)
         )
-
-
-def _text_of(value: Json) -> str:
-    """A scalar of the front matter as one line of text."""
-    if isinstance(value, str):
-        return " ".join(value.split())
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return str(value)
-    return ""
