@@ -41,16 +41,30 @@ def library(shared_db: Connection) -> Connection:
     put(shared_db, "reuniao.md", "A reunião da equipe aprovou a migração do banco.")
     put(shared_db, "reunioes.md", "As reuniões de segunda tratam de decisões e variáveis.")
     put(shared_db, "backup.md", "O backup noturno grava a cópia em disco e a mensagem no diário.")
-    put(shared_db, "pedidos.md", "O módulo carregarPedidos chama http_client e lê src/vendas/itens.rs; ver trecho.search.")
+    put(
+        shared_db,
+        "pedidos.md",
+        "O módulo carregarPedidos chama http_client e lê src/vendas/itens.rs; ver trecho.search.",
+    )
     put(shared_db, "outro.md", "Texto sobre jardins, pães e mães de família.")
     return shared_db
 
 
 @pytest.mark.parametrize(
     "query",
-    ["reunião", "reuniao", "reuniões", "reunioes", "REUNIÕES", unicodedata.normalize("NFD", "reunião"), "Reunioes"],
+    [
+        "reunião",
+        "reuniao",
+        "reuniões",
+        "reunioes",
+        "REUNIÕES",
+        unicodedata.normalize("NFD", "reunião"),
+        "Reunioes",
+    ],
 )
-def test_plurals_in_oes__meet_their_singular_with_and_without_accents(library: Connection, query: str) -> None:
+def test_plurals_in_oes__meet_their_singular_with_and_without_accents(
+    library: Connection, query: str
+) -> None:
     assert set(found(library, query)) == {"reuniao.md", "reunioes.md"}
 
 
@@ -81,7 +95,18 @@ def test_maes__are_not_hands(shared_db: Connection) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["carregarPedidos", "carregar", "pedidos", "http_client", "http", "client", "vendas", "src/vendas/itens.rs", "itens", "search"],
+    [
+        "carregarPedidos",
+        "carregar",
+        "pedidos",
+        "http_client",
+        "http",
+        "client",
+        "vendas",
+        "src/vendas/itens.rs",
+        "itens",
+        "search",
+    ],
 )
 def test_identifiers_and_paths__are_found_whole_and_by_their_parts(library: Connection, query: str) -> None:
     assert found(library, query) == ["pedidos.md"]
@@ -94,14 +119,19 @@ def test_a_cased_name__meets_its_lower_case(shared_db: Connection) -> None:
     assert set(found(shared_db, "postgresql")) == {"lower.md", "cased.md"}
 
 
-@pytest.mark.parametrize("query", ["não", "nao", "você", "voce", "também", "tambem", "são", "até ate", "de a o que", "", "   "])
+@pytest.mark.parametrize(
+    "query", ["não", "nao", "você", "voce", "também", "tambem", "são", "até ate", "de a o que", "", "   "]
+)
 def test_stop_words__find_nothing_with_and_without_accents(shared_db: Connection, query: str) -> None:
     put(shared_db, "a.md", "Você não sabe, também, até onde são de a o que voce nao tambem ate sao.")
     assert found(shared_db, query) == []
 
 
 def test_natural_questions__need_not_match_every_word(library: Connection) -> None:
-    assert found(library, "Como é que faço para saber onde fica o backup do servidor de homologação?")[0] == "backup.md"
+    assert (
+        found(library, "Como é que faço para saber onde fica o backup do servidor de homologação?")[0]
+        == "backup.md"
+    )
 
 
 def test_rare_words__outweigh_common_ones(shared_db: Connection) -> None:
@@ -148,7 +178,13 @@ def test_prefix__is_off_by_default(library: Connection) -> None:
 
 def test_neighbours_in_the_query__rank_above_the_same_words_apart(shared_db: Connection) -> None:
     put(shared_db, "longe.md", "O banco guarda muito; outro dado qualquer existe para o registro.")
-    put(shared_db, "perto.md", "O registro guarda muito; existe para outro qualquer banco dado.".replace("banco dado", "banco de dado"))
+    put(
+        shared_db,
+        "perto.md",
+        "O registro guarda muito; existe para outro qualquer banco dado.".replace(
+            "banco dado", "banco de dado"
+        ),
+    )
     assert found(shared_db, "banco de dados")[0] == "perto.md"
 
 
@@ -190,13 +226,22 @@ def test_any_string__is_a_query(library: Connection, query: str, prefix: bool) -
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=200), st.booleans())
+@given(
+    st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=200), st.booleans()
+)
 def test_any_generated_string__is_a_query(library: Connection, query: str, prefix: bool) -> None:
     found(library, query, prefix=prefix)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.sampled_from(['"', "-", "'", "\\", "!", ":*", "&", "|", "(", ")", "<->", "banco", "não", "ção", " "]), max_size=30))
+@given(
+    st.lists(
+        st.sampled_from(
+            ['"', "-", "'", "\\", "!", ":*", "&", "|", "(", ")", "<->", "banco", "não", "ção", " "]
+        ),
+        max_size=30,
+    )
+)
 def test_any_mixture_of_operators__is_a_query(library: Connection, parts: list[str]) -> None:
     found(library, "".join(parts))
 
@@ -212,7 +257,15 @@ def test_a_text_with_words_of_its_own__finds_itself(library: Connection) -> None
 
 def test_lexemes__are_not_stemmed_again(shared_db: Connection) -> None:
     # The stem of a stem may differ: every lexeme of a text must still be found through the query built from it.
-    words = ["internacionalização", "desenvolvimentos", "casamentos", "l'água", "d\\e", "organizacionais", "felizmente"]
+    words = [
+        "internacionalização",
+        "desenvolvimentos",
+        "casamentos",
+        "l'água",
+        "d\\e",
+        "organizacionais",
+        "felizmente",
+    ]
     for i, word in enumerate(words):
         put(shared_db, f"{i}.md", f"Aqui se fala de {word} somente.")
     for i, word in enumerate(words):
@@ -234,9 +287,13 @@ def test_refresh_lexeme_stats__counts_and_shows_its_lag(shared_db: Connection) -
     for i in range(10):
         put(shared_db, f"{i}.md", f"palavra comum, número {i}")
     shared_db.execute("SELECT trecho.refresh_lexeme_stats()")
-    row = shared_db.execute("SELECT document_frequency FROM trecho.lexeme_stats WHERE lexeme = 'comum'").fetchone()
+    row = shared_db.execute(
+        "SELECT document_frequency FROM trecho.lexeme_stats WHERE lexeme = 'comum'"
+    ).fetchone()
     assert row is not None and row["document_frequency"] == 10
-    lag = shared_db.execute("SELECT counted_chunks, chunks, added_chunks, lag FROM trecho.lexeme_stats_lag()").fetchone()
+    lag = shared_db.execute(
+        "SELECT counted_chunks, chunks, added_chunks, lag FROM trecho.lexeme_stats_lag()"
+    ).fetchone()
     assert lag == {"counted_chunks": 10, "chunks": 10, "added_chunks": 0, "lag": 0}
     put(shared_db, "mais.md", "outra palavra comum")
     lag = shared_db.execute("SELECT added_chunks, lag FROM trecho.lexeme_stats_lag()").fetchone()
@@ -281,7 +338,10 @@ def test_refresh_lexeme_stats__makes_no_writer_wait(dsn: str) -> None:
 
 
 def test_refresh_lexeme_stats__bad_arguments_are_refused(shared_db: Connection) -> None:
-    for call, state in (("trecho.refresh_lexeme_stats(99)", "TR001"), ("trecho.refresh_lexeme_stats(NULL, 0)", "22023")):
+    for call, state in (
+        ("trecho.refresh_lexeme_stats(99)", "TR001"),
+        ("trecho.refresh_lexeme_stats(NULL, 0)", "22023"),
+    ):
         with pytest.raises(psycopg.Error) as caught, shared_db.transaction():
             shared_db.execute(f"SELECT {call}".encode())
         assert caught.value.sqlstate == state
