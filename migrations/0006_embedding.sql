@@ -68,6 +68,11 @@ COMMENT ON COLUMN trecho.embedding_probes.recorded_at IS 'When.';
 ALTER TABLE trecho.index_versions ADD COLUMN reuse_vectors boolean NOT NULL DEFAULT true;
 COMMENT ON COLUMN trecho.index_versions.reuse_vectors IS 'False when everything is to be embedded again (--full): vectors of other versions are not copied, even of the same model.';
 
+ALTER TABLE trecho.index_versions ADD COLUMN paused boolean NOT NULL DEFAULT false;
+COMMENT ON COLUMN trecho.index_versions.paused IS 'True while a build is paused: no backfill, no embedding; changed text still goes to it.';
+ALTER TABLE trecho.index_state ADD COLUMN last_version integer NOT NULL DEFAULT 0;
+COMMENT ON COLUMN trecho.index_state.last_version IS 'Highest number a version ever had; a number is never used again, because traces and query vectors name it.';
+
 CREATE TYPE trecho.claimed_text AS (index_version integer, text_hash bytea, attempt_count integer, text text);
 COMMENT ON TYPE trecho.claimed_text IS 'A text leased to a worker by trecho.claim_embeddings.';
 COMMENT ON COLUMN trecho.claimed_text.index_version IS 'Index version that needs the vector.';

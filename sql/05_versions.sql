@@ -119,10 +119,8 @@ AS $function$
 DECLARE
     v_version integer;
 BEGIN
-    -- A number is never used again, even after a drop: traces and retired ids name it.
-    SELECT 1 + greatest((SELECT coalesce(max(v.index_version), 0) FROM trecho.index_versions AS v),
-                        (SELECT coalesce(max(r.index_version), 0) FROM trecho.retired_chunks AS r))
-      INTO v_version;
+    -- A number is never used again, even after a drop: traces, retired ids and query vectors name it.
+    UPDATE trecho.index_state AS s SET last_version = s.last_version + 1 RETURNING s.last_version INTO v_version;
     INSERT INTO trecho.index_versions (index_version, state, label, activated_at)
     VALUES (v_version, p_state, '', CASE WHEN p_state = 'active' THEN now() END);
     PERFORM trecho._set_recipe(v_version, p_recipe);

@@ -96,10 +96,10 @@ SET search_path = pg_catalog, pg_temp
 AS $function$
     SELECT v.index_version, v.state, trecho._version_recipe(v.index_version)
       FROM trecho.index_versions AS v
-     WHERE v.state IN ('active', 'building')
+     WHERE v.state IN ('active', 'building') AND NOT v.paused
      ORDER BY v.state = 'active' DESC, v.index_version
 $function$;
-COMMENT ON FUNCTION trecho.embedding_recipes() IS 'Versions that workers embed for, the active one first, and the recipe of each.';
+COMMENT ON FUNCTION trecho.embedding_recipes() IS 'Versions that workers embed for, the active one first, and the recipe of each; not those that are paused.';
 REVOKE ALL ON FUNCTION trecho.embedding_recipes() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.embedding_recipes() TO trecho_reader, trecho_writer;
 
@@ -245,7 +245,7 @@ BEGIN
     -- Held to the end: the version cannot be dropped under this call.
     SELECT coalesce(v.passage_prefix, '') INTO v_prefix
       FROM trecho.index_versions AS v
-     WHERE v.index_version = p_index_version AND v.state IN ('active', 'building')
+     WHERE v.index_version = p_index_version AND v.state IN ('active', 'building') AND NOT v.paused
        FOR KEY SHARE;
     IF NOT FOUND THEN
         RETURN;
