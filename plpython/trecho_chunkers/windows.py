@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
+from itertools import accumulate
 
 from .cuts import Budget, Span, byte_length, cut_chars, trim
 from .model import Chunk, Deadline, Lines, Settings
+
+_AND_ITS_END = (1).__add__
 
 
 def chunk_windows(text: str, settings: Settings, deadline: Deadline, kind: str = "window") -> list[Chunk]:
@@ -53,11 +56,9 @@ def window_spans(text: str, start: int, end: int, settings: Settings, deadline: 
 
 def _line_starts(text: str, start: int, end: int) -> list[int]:
     """Offsets where the lines of the span start, and `end`."""
-    starts = [start]
-    found = text.find("\n", start, end)
-    while found >= 0:
-        starts.append(found + 1)
-        found = text.find("\n", found + 1, end)
+    lengths = map(_AND_ITS_END, map(len, text[start:end].split("\n")))
+    starts = list(accumulate(lengths, initial=start))
+    starts.pop()  # the last line has no end of its own
     if starts[-1] != end:
         starts.append(end)
     return starts
@@ -84,6 +85,9 @@ def _grow(text: str, starts: list[int], first: int, most: int, max_bytes: int) -
 
 def _shrink(text: str, starts: list[int], last: int, most: int, max_bytes: int) -> int:
     """The first index such that lines [index, last) fit `most` lines and `max_bytes`; may be `last`."""
+    first = max(0, last - most)
+    if text[starts[first] : starts[last]].isascii():
+        return max(first, bisect_left(starts, starts[last] - max_bytes))
     first = last
     while first > 0 and last - first < most and _fits(text, starts[first - 1], starts[last], max_bytes):
         first -= 1
