@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from pathlib import Path
 
 import pathspec
@@ -36,28 +37,24 @@ LOCK_FILES = frozenset(
         "gradle.lockfile",
     }
 )
+
+
+def _any_of(*patterns: str) -> re.Pattern[str]:
+    """One expression for several file name patterns: a file is tested against it once."""
+    return re.compile("|".join(translate(pattern) for pattern in patterns))
+
+
 # Keys, certificates with keys, and files of environment variables. Examples of .env files hold no secrets and are kept.
-KEY_FILES = (
-    "*.pem",
-    "*.key",
-    "*.p12",
-    "*.pfx",
-    "*.jks",
-    "*.keystore",
-    "*.kdbx",
-    "*.ppk",
-    "id_rsa*",
-    "id_dsa*",
-    "id_ecdsa*",
-    "id_ed25519*",
-    ".pgpass",
-    ".netrc",
-    ".htpasswd",
-    "*.gpg",
-    "*.asc",
+_KEY_FILE = _any_of(
+    *(
+        f"*.{ending}"
+        for ending in ["pem", "key", "p12", "pfx", "jks", "keystore", "kdbx", "ppk", "gpg", "asc"]
+    ),
+    *(f"id_{kind}*" for kind in ("rsa", "dsa", "ecdsa", "ed25519")),
+    *(".pgpass", ".netrc", ".htpasswd"),
 )
-ENV_FILES = (".env", ".env.*", "*.env", ".envrc")
-ENV_EXAMPLES = ("*.example", "*.sample", "*.template", "*.dist")
+_ENV_FILE = _any_of(".env", ".env.*", "*.env", ".envrc")
+_ENV_EXAMPLE = _any_of("*.example", "*.sample", "*.template", "*.dist")
 IGNORE_FILE = ".trechoignore"
 ATTRIBUTES_FILE = ".gitattributes"
 
@@ -147,10 +144,10 @@ def _name_reason(name: str) -> str | None:
     """Why a file is left out by its name in lower case."""
     if name in LOCK_FILES:
         return "lock-file"
-    if any(fnmatchcase(name, pattern) for pattern in KEY_FILES) and not name.endswith(".pub"):
+    if _KEY_FILE.match(name) and not name.endswith(".pub"):
         return "key-file"
-    if any(fnmatchcase(name, pattern) for pattern in ENV_FILES):
-        return None if any(fnmatchcase(name, pattern) for pattern in ENV_EXAMPLES) else "env-file"
+    if _ENV_FILE.match(name) and not _ENV_EXAMPLE.match(name):
+        return "env-file"
     return None
 
 

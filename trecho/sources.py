@@ -24,7 +24,7 @@ class SourceFile:
 
 
 def read_folder(source: Source, max_document_bytes: int) -> Iterator[SourceFile]:
-    """Every file of the source that its patterns name, in order of path; those left out come with their reason.
+    """Every file of the source that its patterns name; those left out come with their reason.
 
     Raises: UsageError when the folder is not there.
     """
@@ -33,37 +33,44 @@ def read_folder(source: Source, max_document_bytes: int) -> Iterator[SourceFile]
             f"{source.root} is not a folder", hint="Correct the path of the source; nothing was changed."
         )
     exclusions = Exclusions.from_folder(source.root, max_document_bytes=max_document_bytes)
-    wanted = pathspec.PathSpec.from_lines("gitignore", [*source.include, *("!" + p for p in source.exclude)])
-    for relative, path in _walk(source.root, exclusions):
+    wanted = pathspec.GitIgnoreSpec.from_lines([*source.include, *("!" + p for p in source.exclude)])
+    for relative, entry in _walk(source.root, exclusions):
         try:
             relative.encode()
         except UnicodeEncodeError:
-            yield SourceFile(
-                source.prefix + relative.encode(errors="backslashreplace").decode(), None, "name-not-utf-8"
-            )
+            shown = relative.encode(errors="backslashreplace").decode()
+            yield SourceFile(source.prefix + shown, None, "name-not-utf-8")
             continue
         if not wanted.match_file(relative):
             continue
         reason = exclusions.path_reason(relative)
-        if reason is None and path.is_symlink() and not path.resolve().is_relative_to(source.root):
+        if (
+            reason is None
+            and entry.is_symlink()
+            and not Path(entry.path).resolve().is_relative_to(source.root)
+        ):
             reason = "link-outside"
-        if reason is not None:
-            yield SourceFile(source.prefix + relative, None, reason)
-            continue
-        try:
-            if path.stat().st_size > max_document_bytes:
-                yield SourceFile(source.prefix + relative, None, "too-large")
-                continue
-            data = path.read_bytes()
-        except OSError as error:
-            yield SourceFile(source.prefix + relative, None, f"unreadable ({error.strerror})")
-            continue
-        reason = exclusions.content_reason(data)
-        yield SourceFile(source.prefix + relative, None if reason else data, reason or "")
+        data = None
+        if reason is None:
+            try:
+                data, reason = _read(entry, exclusions)
+            except OSError as error:
+                reason = f"unreadable ({error.strerror})"
+        yield SourceFile(source.prefix + relative, data, reason or "")
 
 
-def _walk(root: Path, exclusions: Exclusions) -> Iterator[tuple[str, Path]]:
-    """Files below root in order of path. Excluded folders are not entered; links to folders are not followed."""
+def _read(entry: os.DirEntry[str], exclusions: Exclusions) -> tuple[bytes | None, str | None]:
+    """The bytes of a file, or why it is left out; a file that is too large is not read."""
+    if entry.stat().st_size > exclusions.max_document_bytes:
+        return None, "too-large"
+    with open(entry.path, "rb") as file:
+        data = file.read()
+    reason = exclusions.content_reason(data)
+    return (None, reason) if reason else (data, None)
+
+
+def _walk(root: Path, exclusions: Exclusions) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Files below root, folder by folder. Excluded folders are not entered; links to folders are not followed."""
     pending = [""]
     while pending:
         folder = pending.pop()
@@ -75,5 +82,5 @@ def _walk(root: Path, exclusions: Exclusions) -> Iterator[tuple[str, Path]]:
                     if not exclusions.prunes(relative):
                         below.append(relative)
                 elif entry.is_file():
-                    yield relative, root / relative
+                    yield relative, entry
         pending.extend(reversed(below))
