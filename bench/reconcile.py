@@ -170,7 +170,7 @@ def measure(dsn: str, folder: Path, files: int, sections: int) -> dict[str, Any]
 
     figures: dict[str, Any] = {"files": files}
     with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute("SELECT trecho.configure('{\"model_id\": \"instant\", \"dim\": 768}')")
+        conn.execute('SELECT trecho.configure(\'{"model_id": "instant", "dim": 768}\')')
         figures["first pass, no vectors"] = timed(lambda: sync(False))
         figures["COPY of the same rows, no vectors"] = copy_rows(conn)
         figures["chunks"] = conn.execute("SELECT count(*) FROM trecho.chunks").fetchone()[0]  # type: ignore[index]

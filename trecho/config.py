@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pathspec
 
 from trecho.errors import UsageError
 
@@ -34,6 +37,12 @@ class Source:
     scope: str
     include: tuple[str, ...]
     exclude: tuple[str, ...] = ()
+
+    def matcher(self) -> Callable[[str], bool]:
+        """Says whether the patterns want a path (relative to the source): some of include, none of exclude."""
+        include = pathspec.GitIgnoreSpec.from_lines(self.include)
+        exclude = pathspec.GitIgnoreSpec.from_lines(self.exclude)
+        return lambda path: include.match_file(path) and not exclude.match_file(path)
 
 
 @dataclass(frozen=True)

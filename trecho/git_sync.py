@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pathspec
 from trecho_chunkers.languages import language_of
 
 from trecho.config import FILE_NAME, Config, Source, load_config, parse_config
@@ -126,15 +125,12 @@ def _recorded(dsn: str, project: str, branch: str) -> tuple[str | None, bool]:
 
 def _owners(sources: tuple[Source, ...], entries: tuple[Entry, ...]) -> dict[str, list[Entry]]:
     """Entries of each source: the first whose folder and patterns want a path gets it."""
-    wanted = [
-        (source, pathspec.GitIgnoreSpec.from_lines([*source.include, *("!" + p for p in source.exclude)]))
-        for source in sources
-    ]
+    wanted = [(source, source.matcher()) for source in sources]
     owned: dict[str, list[Entry]] = {source.set_name: [] for source in sources}
     for entry in entries:
         path = _name(entry.path)
-        for source, spec in wanted:
-            if path.startswith(source.prefix) and spec.match_file(path[len(source.prefix) :]):
+        for source, wants in wanted:
+            if path.startswith(source.prefix) and wants(path[len(source.prefix) :]):
                 if source.scope != "code" or language_of(path) is not None:
                     owned[source.set_name].append(entry)
                 break

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pathspec
-
 from trecho.config import Source
 from trecho.errors import UsageError
 from trecho.exclusions import Exclusions
@@ -33,7 +31,7 @@ def read_folder(source: Source, max_document_bytes: int) -> Iterator[SourceFile]
             f"{source.root} is not a folder", hint="Correct the path of the source; nothing was changed."
         )
     exclusions = Exclusions.from_folder(source.root, max_document_bytes=max_document_bytes)
-    wanted = pathspec.GitIgnoreSpec.from_lines([*source.include, *("!" + p for p in source.exclude)])
+    wanted = source.matcher()
     for relative, entry in _walk(source.root, exclusions):
         try:
             relative.encode()
@@ -41,7 +39,7 @@ def read_folder(source: Source, max_document_bytes: int) -> Iterator[SourceFile]
             shown = relative.encode(errors="backslashreplace").decode()
             yield SourceFile(source.prefix + shown, None, "name-not-utf-8")
             continue
-        if not wanted.match_file(relative):
+        if not wanted(relative):
             continue
         reason = exclusions.path_reason(relative)
         if (
