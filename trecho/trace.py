@@ -100,23 +100,28 @@ def read_trace(path: Path) -> Trace:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    show = actions.add_parser("show", help="print one record")
-    show.add_argument("file", metavar="FILE", type=Path)
-    diff = actions.add_parser("diff", help="say what moved between two records")
-    diff.add_argument("before", metavar="A", type=Path)
-    diff.add_argument("after", metavar="B", type=Path)
+    # One positional and not nested commands, so that --json and --debug stand anywhere.
+    parser.add_argument(
+        "action", choices=("show", "diff"), help="show FILE, or diff A B: what moved from A to B"
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", type=Path)
 
 
 def run(args: argparse.Namespace) -> int:
+    wanted = 1 if args.action == "show" else 2
+    if len(args.files) != wanted:
+        raise UsageError(
+            f"trecho trace {args.action} takes {wanted} file{'s' * (wanted > 1)}, got {len(args.files)}",
+            hint="Write trecho trace show FILE, or trecho trace diff A B.",
+        )
     if args.action == "show":
-        trace = read_trace(args.file)
+        trace = read_trace(args.files[0])
         if args.json:
             print_json(asdict(trace))
         else:
             print("\n".join(_page(trace)))
         return ExitCode.DONE
-    difference = compare(read_trace(args.before), read_trace(args.after))
+    difference = compare(*(read_trace(path) for path in args.files))
     if args.json:
         print_json(asdict(difference))
     else:
