@@ -234,7 +234,7 @@ class Index(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize(
-    ("examples", "steps"), [(20, 20), pytest.param(100, 50, marks=pytest.mark.slow)], ids=["short", "long"]
+    ("examples", "steps"), [(20, 20), pytest.param(40, 40, marks=pytest.mark.slow)], ids=["short", "long"]
 )
 def test_any_history__leaves_the_index_equal_to_one_built_from_nothing(
     dsn: str, examples: int, steps: int
