@@ -18,12 +18,13 @@ LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $function$
 BEGIN
-    RETURN EXISTS (SELECT FROM trecho.project_grants AS g
+    RETURN pg_has_role(trecho._caller(), 'trecho_owner', 'MEMBER')
+        OR EXISTS (SELECT FROM trecho.project_grants AS g
                      JOIN pg_roles AS r ON r.rolname = g.role_name
                     WHERE g.project IN (p_project, '*') AND pg_has_role(trecho._caller(), r.oid, 'MEMBER'));
 END
 $function$;
-COMMENT ON FUNCTION trecho._may_read(text) IS 'True when the caller is a member of a role that project_grants lets read the project.';
+COMMENT ON FUNCTION trecho._may_read(text) IS 'True when the caller is a member of trecho_owner, or of a role that project_grants lets read the project.';
 REVOKE ALL ON FUNCTION trecho._may_read(text) FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION trecho._require_read(p_project text)
