@@ -252,6 +252,10 @@ class _Cutter:
         elif anchor:
             self._anchors[anchor] = 0
         low, high = (begin, end) if self._ascii else (self._at(begin), self._at(end))
+        content = text[low:high]
+        if content.isspace():  # blanks that bytes do not count as such, U+00A0 for one
+            self._last_begin = -1
+            return None
         line = self._line + text.count("\n", self._offset, low)
         self._offset, self._line = high, line + breaks
         chunks = self._chunks
@@ -266,7 +270,7 @@ class _Cutter:
                     region.context,
                     line,
                     line + breaks,
-                    text[low:high],
+                    content,
                 ),
             )
         )

@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import trecho_chunkers
 from trecho_chunkers import code, languages, parsing
 from trecho_chunkers.model import Chunk, ChunkError, Deadline, Settings
 from trecho_chunkers.normalise import normalise
@@ -513,3 +514,9 @@ def test_language_of__goes_by_the_file_name(path: str, language: str | None) -> 
 def test_lines__are_those_of_the_original_with_crlf() -> None:
     chunks = cut("a.rs", normalise("\ufeffuse a;\r\n\r\nfn f() {\r\n}\r\n"))
     assert [(c.symbol, c.start_line, c.end_line) for c in chunks] == [("", 1, 1), ("f", 3, 4)]
+
+
+@pytest.mark.parametrize("blank", ["\u00a0", "\u2003", "\u3000", "\u0085"])
+def test_yaml__a_document_of_blanks_alone_is_no_chunk(blank: str) -> None:
+    text = f"\n{blank}\n---\na: 1\n{blank}\n---\n{blank}\n"
+    assert all(c.content.strip() for c in trecho_chunkers.chunk("a.yaml", text))
