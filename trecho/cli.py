@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "lint": "trecho.lint",
     "sync": "trecho.sync",
     "embed": "trecho.embed",
+    "version": "trecho.version",
     "status": "trecho.status",
     "hook": "trecho.hook",
     "search": "trecho.search",
@@ -50,7 +51,7 @@ class Parser(argparse.ArgumentParser):
         sys.exit(ExitCode.USAGE)
 
 
-def _common(suppress: bool) -> Parser:
+def common_options(suppress: bool) -> Parser:
     """Options that stand before or after the name of the command."""
     parser = Parser(add_help=False)
     default = argparse.SUPPRESS if suppress else None
@@ -72,7 +73,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser = Parser(
         prog="trecho",
         description="A searchable, embedded, always-true index of documents inside PostgreSQL.",
-        parents=[_common(suppress=False)],
+        parents=[common_options(suppress=False)],
     )
     parser.add_argument("--version", action="version", version=f"trecho {__version__}")
     named = [name for name in COMMANDS if name in argv]
@@ -83,7 +84,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             continue
         module = cast(Command, importlib.import_module(module_name))
         command = subparsers.add_parser(
-            name, help=module.HELP, description=module.HELP, parents=[_common(suppress=True)]
+            name, help=module.HELP, description=module.HELP, parents=[common_options(suppress=True)]
         )
         module.configure(command)
     return parser

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -142,7 +142,7 @@ def check_probe(conn: Connection, version: int, provider: Provider) -> None:
     distance = _one(
         conn,
         "SELECT trecho.check_embedding_probe(%s, %s) AS distance",
-        (version, _VectorParameter(vector)),
+        (version, VectorParameter(vector)),
     )["distance"]
     if distance > _PROBE_LIMIT:
         raise ModelMoved(
@@ -376,7 +376,7 @@ def _factory(dsn: str) -> ConnectionFactory:
 def _open(factory: ConnectionFactory) -> Iterator[Connection]:
     with factory() as conn:
         conn.autocommit = True
-        _teach_vectors(conn)
+        teach_vectors(conn)
         try:
             yield conn
         except psycopg.Error as error:
@@ -387,8 +387,10 @@ def _open(factory: ConnectionFactory) -> Iterator[Connection]:
 
 
 @dataclass(frozen=True)
-class _VectorParameter:
-    value: Any  # (768,) float32
+class VectorParameter:
+    """A vector as a parameter of a query. value: (768,) float32."""
+
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -396,7 +398,7 @@ class _VectorsParameter:
     values: Sequence[Any]  # of (768,) float32
 
 
-def _teach_vectors(conn: Connection) -> None:
+def teach_vectors(conn: Connection) -> None:
     """Send vectors in binary: as text they would cost more than everything else here. Their schema may be any."""
     types = _one(
         conn,
@@ -410,7 +412,7 @@ def _teach_vectors(conn: Connection) -> None:
         format = Format.BINARY
         oid = types["one"]
 
-        def dump(self, obj: _VectorParameter) -> bytes:
+        def dump(self, obj: VectorParameter) -> bytes:
             return bytes(_records(obj.value.reshape(1, -1)).tobytes()[4:])
 
     class Many(Dumper):
@@ -424,7 +426,7 @@ def _teach_vectors(conn: Connection) -> None:
             header = struct.pack(">iiIii", 1, 0, types["one"], len(obj.values), 1)
             return header + bytes(_records(np.stack(obj.values)).tobytes())
 
-    conn.adapters.register_dumper(_VectorParameter, One)
+    conn.adapters.register_dumper(VectorParameter, One)
     conn.adapters.register_dumper(_VectorsParameter, Many)
 
 
@@ -460,6 +462,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--retry-failed", action="store_true", help="try texts again that were given up")
     parser.add_argument("--index-version", type=int, metavar="N", help="only this index version")
+    parser.add_argument(
+        "--full", action="store_true", help="embed everything again, into a new version beside the old"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -473,7 +478,7 @@ def run(args: argparse.Namespace) -> int:
         return _release(dsn, args.release, args.json)
     if args.retry_failed:
         _retry_failed(dsn, args.index_version)
-    with _stopped_by_signals() as stop:
+    with stopped_by_signals() as stop:
         if args.watch:
             return _watch(dsn, args, stop)
         report = _drain(dsn, args, stop)
@@ -494,7 +499,7 @@ def _drain(dsn: str, args: argparse.Namespace, stop: threading.Event) -> EmbedRe
         bar.update(done - bar.n)
 
     try:
-        return embed_pending(
+        report = embed_pending(
             dsn,
             index_version=args.index_version,
             on_progress=tell,
@@ -502,9 +507,41 @@ def _drain(dsn: str, args: argparse.Namespace, stop: threading.Event) -> EmbedRe
             stop=stop,
             raise_problems=False,
         )
+        if args.index_version is None and not stop.is_set():
+            report = _build(dsn, args, report, stop)
+        return report
     finally:
         if bar is not None:
             bar.close()
+
+
+def _build(dsn: str, args: argparse.Namespace, report: EmbedReport, stop: threading.Event) -> EmbedReport:
+    """Where the recipe has drifted, build the version it wants; what that embedded is added to the report."""
+    from trecho.version import build
+
+    try:
+        result = build(dsn, full=args.full, workers=args.workers, stop=stop)
+    except TrechoError as error:
+        if error.sqlstate != "TR010":  # only the server's own chunkers can fill a version from here
+            raise
+        note(f"warning: {error}; the recipe has drifted, and trecho sync builds the new version")
+        return report
+    args.full = False  # once, however long --watch lasts
+    if result.embedded is None:
+        return report
+    if result.activated:
+        note(f"index version {result.version} is active now")
+    more = result.embedded
+    return replace(
+        report,
+        texts=report.texts + more.texts,
+        seconds=report.seconds + more.seconds,
+        failed=more.failed if result.activated else report.failed,
+        quarantined=more.quarantined if result.activated else report.quarantined,
+        provider_calls=report.provider_calls + more.provider_calls,
+        pending=more.pending if result.activated else report.pending + more.pending,
+        problems=report.problems + more.problems,
+    )
 
 
 def _watch(dsn: str, args: argparse.Namespace, stop: threading.Event) -> int:
@@ -615,7 +652,7 @@ def _release(dsn: str, text_hash: str, as_json: bool) -> int:
 
 
 @contextmanager
-def _stopped_by_signals() -> Iterator[threading.Event]:
+def stopped_by_signals() -> Iterator[threading.Event]:
     """SIGTERM and SIGINT end the run after the batches under way; a second one ends it at once."""
     stop = threading.Event()
 

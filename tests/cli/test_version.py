@@ -1,0 +1,259 @@
+"""`trecho version`, and how `trecho embed` changes the recipe of a living index by itself."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from embedding_rows import Connection, value
+from misbehaving_server import MisbehavingServer, vector_of
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+
+from trecho.embed import embed_pending
+from trecho.errors import ExitCode, UsageError
+from trecho.version import Comparison, Question, build, read_questions
+
+RECIPE = {
+    "provider": "openai-compatible",
+    "model_id": "m",
+    "dim": 768,
+    "query_prefix": "",
+    "passage_prefix": "",
+}
+
+
+@pytest.fixture
+def provider_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MisbehavingServer]:
+    for name in ("TRECHO_EMBEDDING_KEY", "TRECHO_EMBEDDING_KEY_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    with MisbehavingServer() as running:
+        monkeypatch.setenv("TRECHO_EMBEDDING_URL", running.url)
+        yield running
+
+
+@pytest.fixture
+def index(dsn: str, provider_server: MisbehavingServer) -> Iterator[Connection]:
+    """Six documents in version 1, all with vectors."""
+    with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as conn:
+        conn.execute("SELECT trecho.configure(%s)", (Jsonb(RECIPE),))
+        for number in range(6):
+            conn.execute(
+                "SELECT trecho.put_document('docs', %s, %s)",
+                (f"Um texto sobre o prazo {number}.", f"doc{number}.md"),
+            )
+        embed_pending(dsn)
+        yield conn
+
+
+def states(conn: Connection) -> dict[int, str]:
+    rows = conn.execute("SELECT index_version, state::text FROM trecho.index_versions ORDER BY 1").fetchall()
+    return {row["index_version"]: row["state"] for row in rows}
+
+
+def vectors(conn: Connection, version: int) -> int:
+    """How many placed chunks of a version have a vector; all must."""
+    row = conn.execute(
+        "SELECT count(*) AS n, count(c.embedding) AS filled FROM trecho.placements AS p"
+        " JOIN trecho.chunks AS c ON c.index_version = p.index_version AND c.chunk_key = p.chunk_key WHERE p.index_version = %s",
+        (version,),
+    ).fetchone()
+    assert row is not None
+    assert row["n"] == row["filled"]
+    return int(row["n"])
+
+
+def test_build__without_drift_makes_no_request(
+    index: Connection, dsn: str, provider_server: MisbehavingServer, trecho: Callable[..., Any]
+) -> None:
+    sent = len(provider_server.requests)
+    ran = trecho("version", "build", dsn=dsn)
+    assert (ran.code, ran.out) == (0, "no drift: the active version has the wanted recipe\n")
+    assert len(provider_server.requests) == sent
+
+
+def test_build__a_new_model_is_embedded_once_and_becomes_active(
+    index: Connection, dsn: str, provider_server: MisbehavingServer, trecho: Callable[..., Any]
+) -> None:
+    index.execute("SELECT trecho.configure(%s)", (Jsonb({"model_version": "2"}),))
+    listed = json.loads(trecho("version", "list", "--json", dsn=dsn).out)
+    assert [(part["key"], part["active"], part["wanted"]) for part in listed["drift"]] == [
+        ("model_version", "1", "2")
+    ]
+    provider_server.texts.clear()
+    provider_server.model = "2"
+    ran = trecho("version", "build", dsn=dsn)
+    assert (ran.code, ran.out) == (0, "version 2: 6 documents chunked, 6 texts embedded, active now\n")
+    assert states(index) == {1: "retired", 2: "active"}
+    assert vectors(index, 2) == 6
+    assert set(provider_server.texts.values()) == {1}
+    stored = value(
+        index, "SELECT embedding::text FROM trecho.chunks_2 WHERE content = 'Um texto sobre o prazo 0.'"
+    )
+    assert json.loads(stored) == pytest.approx(vector_of("Um texto sobre o prazo 0.", 768, "2"), abs=1e-6)
+    assert trecho("version", "list", dsn=dsn).out.splitlines()[1].startswith("2  active  ")
+
+
+def test_embed__sees_drift_and_builds_by_itself(
+    index: Connection, dsn: str, trecho: Callable[..., Any]
+) -> None:
+    index.execute("UPDATE trecho.index_versions SET model_version = NULL")  # written before the field existed
+    ran = trecho("embed", dsn=dsn)
+    assert ran.code == ExitCode.DONE
+    assert states(index) == {1: "retired", 2: "active"}
+    assert vectors(index, 2) == 6
+
+
+def test_embed__full_embeds_everything_again(
+    index: Connection, dsn: str, provider_server: MisbehavingServer, trecho: Callable[..., Any]
+) -> None:
+    provider_server.texts.clear()
+    ran = trecho("embed", "--full", "--json", dsn=dsn)
+    assert ran.code == ExitCode.DONE
+    assert json.loads(ran.out)["texts"] == 6
+    assert sum(n for text, n in provider_server.texts.items() if text.startswith("Um texto")) == 6
+    assert states(index) == {1: "retired", 2: "active"}
+
+
+def test_build__other_chunks_of_the_same_model_pay_for_nothing_that_is_known(
+    index: Connection, dsn: str, provider_server: MisbehavingServer
+) -> None:
+    index.execute("SELECT trecho.configure(%s)", (Jsonb({"chunk_settings": {"section_max_chars": 900}}),))
+    sent = len(provider_server.requests)
+    result = build(dsn)
+    assert (result.version, result.documents, result.activated) == (2, 6, True)
+    assert vectors(index, 2) == 6
+    assert len(provider_server.requests) == sent + 1  # the probe
+
+
+def test_build__a_provider_that_is_down_leaves_the_old_version_and_goes_on_later(
+    index: Connection,
+    dsn: str,
+    provider_server: MisbehavingServer,
+    trecho: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index.execute("SELECT trecho.configure(%s)", (Jsonb({"model_version": "2"}),))
+    monkeypatch.setenv("TRECHO_EMBEDDING_URL", "http://127.0.0.1:9/v1")
+    ran = trecho("version", "build", dsn=dsn)
+    assert ran.code == ExitCode.NOT_CURRENT
+    assert "error: embedding provider" in ran.err
+    assert states(index) == {1: "active", 2: "building"}
+    monkeypatch.setenv("TRECHO_EMBEDDING_URL", provider_server.url)
+    assert trecho("version", "build", dsn=dsn).code == ExitCode.DONE
+    assert states(index) == {1: "retired", 2: "active"}
+
+
+def test_build__documents_put_all_the_while_are_in_the_new_version(index: Connection, dsn: str) -> None:
+    stop = threading.Event()
+    put: list[str] = []
+
+    def write() -> None:
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            while not stop.is_set():
+                put.append(f"novo{len(put)}.md")
+                conn.execute(
+                    "SELECT trecho.put_document('docs', %s, %s)", (f"Um texto novo {len(put)}.", put[-1])
+                )
+                stop.wait(0.05)
+
+    index.execute("SELECT trecho.configure(%s)", (Jsonb({"model_version": "2"}),))
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        result = build(dsn)
+        for _ in range(20):
+            if result.activated:
+                break
+            result = build(dsn)
+    finally:
+        stop.set()
+        writer.join()
+    assert result.activated
+    build(dsn)
+    missing = value(
+        index,
+        "SELECT count(*) FROM trecho.documents AS d WHERE NOT EXISTS (SELECT FROM trecho.indexed_documents AS i"
+        " WHERE i.index_version = 2 AND i.document_id = d.document_id AND i.blob_sha = d.blob_sha)",
+    )
+    assert missing == 0
+    assert value(index, "SELECT count(*) FROM trecho.documents") == 6 + len(put)
+
+
+def test_going_back_is_one_command(
+    index: Connection, dsn: str, provider_server: MisbehavingServer, trecho: Callable[..., Any]
+) -> None:
+    index.execute("SELECT trecho.configure(%s)", (Jsonb({"model_version": "2"}),))
+    build(dsn)
+    index.execute("SELECT trecho.put_document('docs', 'Um texto novo.', 'novo.md')")
+    embed_pending(dsn)
+    ran = trecho("version", "activate", "1", dsn=dsn)
+    assert ran.code == ExitCode.DONE
+    assert "trecho.toml" in ran.err
+    assert states(index) == {1: "active", 2: "retired"}
+    assert vectors(index, 1) == 7
+    assert index.execute("SELECT * FROM trecho.drift()").fetchall() == []
+    assert trecho("version", "activate", "1", dsn=dsn).out == "version 1 is active already\n"
+
+
+def test_pause_resume_and_drop(index: Connection, dsn: str, trecho: Callable[..., Any]) -> None:
+    index.execute("SELECT trecho.configure(%s)", (Jsonb({"model_version": "2"}),))
+    value(index, "SELECT trecho.begin_version_build()")
+    assert trecho("version", "pause", "2", dsn=dsn).code == 0
+    assert trecho("version", "list", dsn=dsn).out.splitlines()[1].startswith("2  paused")
+    assert trecho("version", "build", dsn=dsn).code == ExitCode.ERROR
+    assert trecho("version", "resume", "2", dsn=dsn).code == 0
+    assert trecho("version", "drop", "2", dsn=dsn).code == 0
+    assert trecho("version", "drop", "2", dsn=dsn).code == ExitCode.USAGE
+    assert trecho("version", "drop", "1", dsn=dsn).code == ExitCode.ERROR
+    assert states(index) == {1: "active"}
+
+
+def test_compare__shows_what_a_version_would_gain_and_lose_before_searches_turn_to_it(
+    index: Connection,
+    dsn: str,
+    provider_server: MisbehavingServer,
+    trecho: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    index.execute("SELECT trecho.configure(%s)", (Jsonb({"model_version": "2"}),))
+    value(index, "SELECT trecho.begin_version_build()")
+    while value(index, "SELECT trecho.backfill_version(2)"):
+        pass
+    embed_pending(dsn)
+    assert states(index) == {1: "active", 2: "building"}
+    questions = tmp_path / "perguntas.tsv"
+    questions.write_text("# comentário\nUm texto sobre o prazo 3.\tdoc3.md\n\nprazo\n", encoding="utf-8")
+    ran = trecho("version", "compare", "1", "2", str(questions), "-k", "3", "--json", dsn=dsn)
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert (found["questions"], found["judged"], found["hits_old"], found["hits_new"]) == (2, 1, 1, 1)
+    assert found["results"][0]["new"][0] == "doc3.md"
+    assert found["overlap"] == 1.0
+    assert trecho("version", "compare", "1", "2", str(questions), dsn=dsn).out.startswith(
+        "2 questions, 10 results each: overlap 1.000"
+    )
+    assert trecho("version", "compare", "1", "9", str(questions), dsn=dsn).code == ExitCode.USAGE
+
+
+def test_comparison__counts_what_came_and_went() -> None:
+    result = Comparison("q", "c", ["a", "b"], ["b", "c", "d"])
+    assert (result.gained, result.lost) == (["c", "d"], ["a"])
+    assert result.overlap == pytest.approx(1 / 3)
+    assert Comparison("q", "", [], []).overlap == 1.0
+
+
+def test_read_questions__takes_the_document_after_a_tab_and_refuses_an_empty_file(tmp_path: Path) -> None:
+    path = tmp_path / "q.tsv"
+    path.write_text("qual o prazo?\tdoc.md\tnota\nsem resposta\n", encoding="utf-8")
+    assert read_questions(path) == [Question("qual o prazo?", "doc.md"), Question("sem resposta")]
+    path.write_text("\n# só comentário\n", encoding="utf-8")
+    with pytest.raises(UsageError):
+        read_questions(path)
+    with pytest.raises(UsageError):
+        read_questions(tmp_path / "nenhum")

@@ -1,0 +1,490 @@
+"""`trecho version`: build an index version beside the active one, compare, activate, drop."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from trecho.console import note, print_json
+from trecho.db import Connection, connect, connection, find_dsn
+from trecho.embed import EmbedReport, VectorParameter, embed_pending, stopped_by_signals, teach_vectors
+from trecho.errors import ExitCode, TrechoError, UsageError, from_database
+from trecho.providers import Provider, TextRejected, provider_for
+
+HELP = "build, compare, activate and drop index versions"
+# Documents of one transaction of the backfill: puts of these wait for its end.
+_BACKFILL_DOCUMENTS = 10
+# A lock that cannot be had in milliseconds is asked for again; searches go on in between.
+_LOCK_TRIES = 50
+_LOCK_PAUSE_S = 0.2
+_ACTIVATE_ROUNDS = 20
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What building came to. version: None where there was nothing to build."""
+
+    version: int | None = None
+    documents: int = 0
+    activated: bool = False
+    embedded: EmbedReport | None = None
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """How a command that did this ends."""
+        if self.version is None:
+            return ExitCode.DONE
+        if self.embedded is not None and self.embedded.problems:
+            return self.embedded.problems[0].exit_code
+        return ExitCode.DONE if self.activated else ExitCode.NOT_CURRENT
+
+
+def build(
+    dsn: str,
+    *,
+    full: bool = False,
+    version: int | None = None,
+    on_progress: Progress | None = None,
+    provider: Provider | None = None,
+    workers: int | None = None,
+    stop: threading.Event | None = None,
+) -> BuildResult:
+    """Where the recipe has drifted (or full is true), fill a version of the wanted recipe and turn searches to it.
+
+    Goes on with a build that was interrupted. version: fill and activate this one instead. A provider that is down
+    leaves the build where it is; the result tells. Versions whose grace period is over are dropped, and what was put
+    into the active one while it became active is mended, in any case.
+    """
+    stop = stop or threading.Event()
+    tell = on_progress or (lambda phase, done, total: None)
+    with _connection(dsn) as conn:
+        if version is None:
+            version = _value(conn, "SELECT trecho.begin_version_build(%s)", full)
+        if version is None:
+            _mend(conn)
+            drop_expired(conn)
+            return BuildResult()
+        documents, report, activated = 0, None, False
+        for _ in range(_ACTIVATE_ROUNDS):
+            documents += _backfill(conn, version, tell, stop)
+            report = embed_pending(
+                dsn,
+                index_version=version,
+                on_progress=lambda done, total: tell("embedding", done, total),
+                provider=provider,
+                workers=workers,
+                stop=stop,
+                raise_problems=False,
+            )
+            if report.problems or stop.is_set():
+                break
+            conn.execute("SELECT trecho._after_publish(%s)", (version,))
+            activated = _activate(conn, version)
+            if activated:  # else something was put meanwhile
+                break
+        if activated:
+            _mend(conn)
+        drop_expired(conn)
+    return BuildResult(version, documents, activated, report)
+
+
+def drop_expired(conn: Connection) -> list[int]:
+    """Drop versions whose grace period is over. Returns which."""
+    dropped: list[int] = []
+    while (version := _value(conn, "SELECT trecho.drop_expired_version()")) is not None:
+        dropped.append(version)
+    return dropped
+
+
+def _backfill(conn: Connection, version: int, tell: Progress, stop: threading.Event) -> int:
+    """Chunk what the version lacks. Returns documents done."""
+    query = "SELECT trecho.backfill_version(%s, %s)"
+    row = _version_row(conn, version)
+    total = left = row["documents_missing"] or 0 if row else 0
+    while left and not stop.is_set():
+        before, left = left, _value(conn, query, version, _BACKFILL_DOCUMENTS)
+        total = max(total, left)
+        tell("chunking", total - left, total)
+        if left and left >= before:  # another process is at the rest
+            stop.wait(_LOCK_PAUSE_S)
+    return int(total - left)
+
+
+def _mend(conn: Connection) -> None:
+    """Bring into the active version what was put while it became active."""
+    for row in _rows(conn, "SELECT index_version FROM trecho.embedding_recipes() WHERE state = 'active'"):
+        for _ in range(_LOCK_TRIES):
+            if not _value(conn, "SELECT trecho.backfill_version(%s)", row["index_version"]):
+                break
+            time.sleep(0.01)  # another process may be at it
+
+
+def _activate(conn: Connection, version: int) -> bool:
+    """Turn searches to the version. False when it is not complete after all."""
+    try:
+        _patiently(lambda: _value(conn, "SELECT trecho.activate_version(%s)", version))
+    except psycopg.errors.ObjectNotInPrerequisiteState:
+        return False
+    return True
+
+
+def _patiently(action: Callable[[], Any]) -> Any:
+    """Do it again where a lock could not be had."""
+    for attempt in range(_LOCK_TRIES):
+        try:
+            return action()
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+            if attempt == _LOCK_TRIES - 1:
+                raise
+            time.sleep(_LOCK_PAUSE_S)
+    raise AssertionError("unreachable")
+
+
+# ------------------------------------------------------------------------------------------------ comparing
+
+
+@dataclass(frozen=True)
+class Question:
+    """A line of a file of questions. expected: the document that answers it, where the line says so."""
+
+    text: str
+    expected: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One question on two versions: the documents found by each, best first."""
+
+    question: str
+    expected: str
+    old: list[str]
+    new: list[str]
+
+    @property
+    def gained(self) -> list[str]:
+        return [document for document in self.new if document not in self.old]
+
+    @property
+    def lost(self) -> list[str]:
+        return [document for document in self.old if document not in self.new]
+
+    @property
+    def overlap(self) -> float:
+        """Share of the longer list that both have, 0 to 1; 1 when both are empty."""
+        longest = max(len(self.old), len(self.new))
+        return sum(document in self.old for document in self.new) / longest if longest else 1.0
+
+
+def read_questions(path: Path) -> list[Question]:
+    """One question a line; after a tab, where there is one, the document that answers it. # begins a comment line."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{path} cannot be read: {error}", hint="Give a UTF-8 file with a question a line."
+        ) from error
+    questions = []
+    for line in lines:
+        if line.strip() and not line.startswith("#"):
+            text, _, rest = line.partition("\t")
+            questions.append(Question(text.strip(), rest.partition("\t")[0].strip()))
+    if not questions:
+        raise UsageError(f"{path} has no question", hint="Write a question a line.")
+    return questions
+
+
+def compare(
+    conn: Connection,
+    old: int,
+    new: int,
+    questions: Iterable[Question],
+    *,
+    k: int = 10,
+    project: str = "default",
+    branch: str = "main",
+) -> list[Comparison]:
+    """Ask every question of both versions, each with vectors of its own model."""
+    recipes = {
+        row["index_version"]: row["recipe"] for row in _rows(conn, "SELECT * FROM trecho.list_versions()")
+    }
+    for version in (old, new):
+        if version not in recipes:
+            raise UsageError(
+                f"index version {version} does not exist", hint="trecho version list shows them."
+            )
+    conn.execute("SELECT set_config('trecho.read_building', 'on', false)")
+    providers = {version: provider_for(recipes[version]) for version in (old, new)}
+    try:
+        return [
+            Comparison(
+                question.text,
+                question.expected,
+                _found(conn, old, providers[old], question.text, k, project, branch),
+                _found(conn, new, providers[new], question.text, k, project, branch),
+            )
+            for question in questions
+        ]
+    finally:
+        for provider in providers.values():
+            provider.close()
+
+
+def _found(
+    conn: Connection, version: int, provider: Provider, question: str, k: int, project: str, branch: str
+) -> list[str]:
+    try:
+        vector = provider.embed_query([question])[0]
+    except TextRejected as error:
+        raise TrechoError(f"version {version} cannot embed the question {question!r}: {error}") from error
+    rows = _rows(
+        conn,
+        "SELECT doc_id FROM trecho.search(%s, %s, index_version => %s, k => %s, project => %s, branch => %s)",
+        question,
+        VectorParameter(vector),
+        version,
+        k,
+        project,
+        branch,
+    )
+    return [row["doc_id"] for row in rows]
+
+
+# ------------------------------------------------------------------------------------------------ the command
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `trecho version`."""
+    from trecho.cli import common_options
+
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=text, description=text, parents=[common_options(suppress=True)])
+
+    add("list", "every version: state, contents, what it lacks; and the drift, where there is any")
+    building = add("build", "fill a version of the wanted recipe and turn searches to it")
+    building.add_argument("--full", action="store_true", help="embed everything again, drift or not")
+    building.add_argument("--workers", type=int, metavar="N", help="requests at once")
+    comparing = add("compare", "ask a file of questions of two versions")
+    comparing.add_argument("old", type=int, metavar="OLD")
+    comparing.add_argument("new", type=int, metavar="NEW")
+    comparing.add_argument(
+        "questions", type=Path, metavar="FILE", help="a question a line; after a tab, its document"
+    )
+    comparing.add_argument("-k", type=int, default=10, metavar="N", help="results per question (default: 10)")
+    comparing.add_argument("--project", default="default", metavar="NAME")
+    comparing.add_argument("--branch", default="main", metavar="NAME")
+    for name, text in (
+        ("activate", "turn searches to a version; a retired one is brought up to date first (going back)"),
+        ("drop", "drop a version; one that is being built is cancelled"),
+        ("pause", "stop filling a version; nothing is lost"),
+        ("resume", "let a paused build go on (with trecho version build, sync or embed)"),
+    ):
+        add(name, text).add_argument("version", type=int, metavar="N")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Dispatch to the action. Returns an ExitCode."""
+    dsn = find_dsn(args.dsn)
+    if args.action == "list":
+        with connection(dsn, application_name="trecho version", autocommit=True) as conn:
+            rows = _rows(conn, "SELECT * FROM trecho.list_versions()")
+            drift = _rows(conn, "SELECT * FROM trecho.drift()")
+        _show_versions(rows, drift, args.json)
+        return ExitCode.DONE
+    if args.action == "compare":
+        return _compare(dsn, args)
+    if args.action == "build":
+        return _build(dsn, args, full=args.full)
+    if args.action == "activate":
+        return _go_to(dsn, args)
+    with _connection(dsn) as conn:
+        if args.action == "drop":
+            if not _patiently(lambda: _value(conn, "SELECT trecho.drop_version(%s)", args.version)):
+                raise UsageError(
+                    f"index version {args.version} does not exist", hint="trecho version list shows them."
+                )
+        else:
+            conn.execute("SELECT trecho.pause_version(%s, %s)", (args.version, args.action == "pause"))
+    _say(
+        {"version": args.version, "action": args.action},
+        f"version {args.version}: {args.action} done",
+        args.json,
+    )
+    return ExitCode.DONE
+
+
+def _go_to(dsn: str, args: argparse.Namespace) -> int:
+    """Activate a version; a retired one is brought up to date first, and its recipe becomes the wanted one."""
+    with _connection(dsn) as conn:
+        row = _version_row(conn, args.version)
+        if row is None:
+            raise UsageError(
+                f"index version {args.version} does not exist", hint="trecho version list shows them."
+            )
+        if row["state"] == "active":
+            _say(
+                {"version": args.version, "activated": False},
+                f"version {args.version} is active already",
+                args.json,
+            )
+            return ExitCode.DONE
+        if row["state"] == "retired":
+            recipe = {k: v for k, v in row["recipe"].items() if v is not None and k != "chunker_version"}
+            with conn.transaction():
+                conn.execute("SELECT trecho.configure(%s)", (Jsonb(recipe),))
+                conn.execute("SELECT trecho.reopen_version(%s)", (args.version,))
+            note("its recipe is the wanted one now: change trecho.toml, too, or the next sync builds anew")
+    return _build(dsn, args, version=args.version)
+
+
+def _build(dsn: str, args: argparse.Namespace, *, full: bool = False, version: int | None = None) -> int:
+    from tqdm import tqdm
+
+    bars: dict[str, tqdm[None]] = {}
+
+    def tell(phase: str, done: int, total: int) -> None:
+        if phase not in bars:
+            bars[phase] = tqdm(desc=phase, file=sys.stderr, disable=None, leave=False)
+        bars[phase].total = total
+        bars[phase].update(done - bars[phase].n)
+
+    try:
+        with stopped_by_signals() as stop:
+            result = build(
+                dsn,
+                full=full,
+                version=version,
+                on_progress=tell,
+                workers=getattr(args, "workers", None),
+                stop=stop,
+            )
+    finally:
+        for bar in bars.values():
+            bar.close()
+    if args.json:
+        embedded = result.embedded.as_json() if result.embedded else None
+        print_json(asdict(result) | {"embedded": embedded})
+    elif result.version is None:
+        print("no drift: the active version has the wanted recipe")
+    else:
+        texts = result.embedded.texts if result.embedded else 0
+        state = "active now" if result.activated else "not complete yet; trecho version build goes on"
+        print(
+            f"version {result.version}: {result.documents} documents chunked, {texts} texts embedded, {state}"
+        )
+        for problem in result.embedded.problems if result.embedded else ():
+            note(f"error: {problem}")
+            note(f"hint: {problem.hint}")
+    return result.exit_code
+
+
+def _compare(dsn: str, args: argparse.Namespace) -> int:
+    questions = read_questions(args.questions)
+    if args.k < 1:
+        raise UsageError(f"-k must be at least 1, got {args.k}")
+    with _connection(dsn) as conn:
+        results = compare(
+            conn, args.old, args.new, questions, k=args.k, project=args.project, branch=args.branch
+        )
+    summary: dict[str, Any] = {
+        "questions": len(results),
+        "overlap": round(sum(r.overlap for r in results) / len(results), 3),
+        "changed": sum(bool(r.gained or r.lost) for r in results),
+    }
+    judged = [r for r in results if r.expected]
+    if judged:
+        summary["judged"] = len(judged)
+        summary["hits_old"] = sum(r.expected in r.old for r in judged)
+        summary["hits_new"] = sum(r.expected in r.new for r in judged)
+    if args.json:
+        print_json(summary | {"results": [asdict(r) | {"gained": r.gained, "lost": r.lost} for r in results]})
+        return ExitCode.DONE
+    for result in results:
+        if result.gained or result.lost:
+            print(result.question)
+            for mark, documents in (("+", result.gained), ("-", result.lost)):
+                for document in documents:
+                    print(f"  {mark} {document}{' (expected)' if document == result.expected else ''}")
+    print(
+        f"{summary['questions']} questions, {args.k} results each: overlap {summary['overlap']:.3f},"
+        f" {summary['changed']} changed"
+        + (
+            f"; expected found {summary['hits_old']} -> {summary['hits_new']} of {len(judged)}"
+            if judged
+            else ""
+        )
+    )
+    return ExitCode.DONE
+
+
+def _show_versions(
+    rows: Sequence[Mapping[str, Any]], drift: Sequence[Mapping[str, Any]], as_json: bool
+) -> None:
+    if as_json:
+        print_json({"versions": rows, "drift": drift})
+        return
+    for row in rows:
+        state = "paused" if row["paused"] else row["state"]
+        line = f"{row['index_version']}  {state}  {row['label']}  {row['documents']} documents, {row['chunks']} chunks"
+        for key, text in (
+            ("documents_missing", "documents missing"),
+            ("pending", "vectors pending"),
+            ("failed", "failed"),
+            ("quarantined", "quarantined"),
+        ):
+            if row[key]:
+                line += f", {row[key]} {text}"
+        print(line)
+    for part in drift:
+        print(f"drift: {part['key']} is {part['active']!r}, wanted {part['wanted']!r}")
+
+
+def _say(data: dict[str, Any], text: str, as_json: bool) -> None:
+    if as_json:
+        print_json(data)
+    else:
+        print(text)
+
+
+def _version_row(conn: Connection, version: int) -> dict[str, Any] | None:
+    rows = _rows(conn, "SELECT * FROM trecho.list_versions()")
+    return next((row for row in rows if row["index_version"] == version), None)
+
+
+def _rows(conn: Connection, query: str, *parameters: Any) -> list[dict[str, Any]]:
+    return conn.execute(query.encode(), parameters or None).fetchall()
+
+
+def _value(conn: Connection, query: str, *parameters: Any) -> Any:
+    (row,) = _rows(conn, query, *parameters)
+    (only,) = row.values()
+    return only
+
+
+def _warn(notice: psycopg.errors.Diagnostic) -> None:
+    if notice.severity_nonlocalized == "WARNING":
+        note(f"warning: {notice.message_primary}")
+
+
+@contextmanager
+def _connection(dsn: str) -> Iterator[Connection]:
+    with connect(dsn, application_name="trecho version", autocommit=True) as conn:
+        conn.add_notice_handler(_warn)
+        teach_vectors(conn)
+        try:
+            yield conn
+        except psycopg.Error as error:
+            raise from_database(error) from error
