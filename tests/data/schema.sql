@@ -192,6 +192,7 @@ CREATE TABLE trecho.index_state (
     singleton boolean NOT NULL DEFAULT true,
     active_version integer,
     configured_recipe jsonb NOT NULL DEFAULT '{}'::jsonb,
+    last_version integer NOT NULL DEFAULT 0,
     CONSTRAINT index_state_active_version_fkey FOREIGN KEY (active_version) REFERENCES trecho.index_versions(index_version),
     CONSTRAINT index_state_pkey PRIMARY KEY (singleton),
     CONSTRAINT index_state_singleton_check CHECK (singleton)
@@ -213,6 +214,7 @@ CREATE TABLE trecho.index_versions (
     activated_at timestamp with time zone,
     retired_at timestamp with time zone,
     reuse_vectors boolean NOT NULL DEFAULT true,
+    paused boolean NOT NULL DEFAULT false,
     CONSTRAINT index_versions_dim_check CHECK ((dim > 0)),
     CONSTRAINT index_versions_index_version_check CHECK ((index_version > 0)),
     CONSTRAINT index_versions_pkey PRIMARY KEY (index_version)
@@ -540,11 +542,15 @@ CREATE FUNCTION trecho._may_read(p_project text)
     RETURNS boolean
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._missing_documents(p_index_version integer)
+    RETURNS SETOF bigint
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._notify_embedding()
     RETURNS void
     LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
-CREATE FUNCTION trecho._parse_query(p_query text, p_index_version integer, p_prefix boolean, p_cap double precision, p_total double precision, p_unseen double precision, OUT lexemes text[], OUT words tsquery, OUT candidates tsquery, OUT hard_filter tsquery, OUT score_sql text, OUT bonus_sql text, OUT frequencies bigint[])
+CREATE FUNCTION trecho._parse_query(p_query text, p_index_version integer, p_prefix boolean, p_cap double precision, p_total double precision, p_unseen double precision, OUT lexemes text[], OUT words tsquery, OUT candidates tsquery, OUT pairs tsquery, OUT pair_limit integer, OUT hard_filter tsquery, OUT base_sql text, OUT score_sql text, OUT frequencies bigint[])
     RETURNS record
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
@@ -614,7 +620,7 @@ CREATE FUNCTION trecho._search(p_query text, p_embedding @extension@.vector, p_i
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._search_results(p_index_version integer, p_hits trecho.search_hit[])
     RETURNS SETOF trecho.search_result
-    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET enable_seqscan=off
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET plan_cache_mode=force_generic_plan SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._search_version(p_index_version integer, p_embedding @extension@.vector, p_project text, p_branch text)
     RETURNS integer
@@ -668,10 +674,18 @@ CREATE FUNCTION trecho.abandon_pass(pass_id bigint, reason text DEFAULT 'abandon
     RETURNS void
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
+CREATE FUNCTION trecho.activate_version(index_version integer, force boolean DEFAULT false)
+    RETURNS boolean
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET lock_timeout=2s
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.apply_embeddings(index_version integer, max_rows integer DEFAULT 1000)
     RETURNS bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET jit=off SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
+CREATE FUNCTION trecho.backfill_version(index_version integer, max_documents integer DEFAULT 10)
+    RETURNS bigint
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.begin_bulk_load(pass_id bigint)
     RETURNS boolean
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET lock_timeout=1s
@@ -680,6 +694,10 @@ CREATE FUNCTION trecho.begin_pass(project text, branch text, source_set text, sc
     RETURNS bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
+CREATE FUNCTION trecho.begin_version_build("full" boolean DEFAULT false)
+    RETURNS integer
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.branch_commit(project text, branch text)
     RETURNS TABLE(last_commit text, clean boolean)
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
@@ -736,13 +754,25 @@ CREATE FUNCTION trecho.describe(path text, content text, scope text, project tex
     RETURNS record
     LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner superuser, rights superuser=execute trecho_owner=execute trecho_writer=execute
+CREATE FUNCTION trecho.drift()
+    RETURNS TABLE(key text, active jsonb, wanted jsonb)
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_reader=execute trecho_writer=execute
 CREATE FUNCTION trecho.drop_branch(project text, branch text)
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
+CREATE FUNCTION trecho.drop_expired_version()
+    RETURNS integer
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.drop_project(project text)
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
+CREATE FUNCTION trecho.drop_version(index_version integer)
+    RETURNS boolean
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET lock_timeout=80ms
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.embedding_recipes()
     RETURNS TABLE(index_version integer, state trecho.index_version_state, recipe jsonb)
@@ -812,6 +842,10 @@ CREATE FUNCTION trecho.list_quarantined(project text DEFAULT NULL::text)
     RETURNS TABLE(text_hash bytea, reason text, quarantined_at timestamp with time zone, index_version integer, project_name text, scope trecho.chunk_scope, source text, symbol text, chunk_ids text[])
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
+CREATE FUNCTION trecho.list_versions()
+    RETURNS TABLE(index_version integer, state trecho.index_version_state, paused boolean, label text, documents bigint, documents_missing bigint, chunks bigint, pending bigint, failed bigint, quarantined bigint, staged bigint, created_at timestamp with time zone, activated_at timestamp with time zone, retired_at timestamp with time zone, recipe jsonb)
+    LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_reader=execute trecho_writer=execute
 CREATE FUNCTION trecho.pass_documents(pass_id bigint)
     RETURNS TABLE(path text, source text, scope trecho.chunk_scope, blob_sha bytea, revision bigint)
     LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
@@ -824,6 +858,10 @@ CREATE FUNCTION trecho.pass_pending(pass_id bigint)
     RETURNS integer
     LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
+CREATE FUNCTION trecho.pause_version(index_version integer, paused boolean DEFAULT true)
+    RETURNS void
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.pending_embeddings(index_version integer DEFAULT NULL::integer)
     RETURNS TABLE(version integer, pending bigint, leased bigint, waiting bigint, retry_at timestamp with time zone, failed bigint, quarantined bigint, staged bigint)
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
@@ -880,6 +918,10 @@ CREATE FUNCTION trecho.remove_document(scope trecho.chunk_scope, source_path tex
     RETURNS boolean
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
+CREATE FUNCTION trecho.reopen_version(index_version integer)
+    RETURNS void
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.resolve(chunk_id text, project text DEFAULT 'default'::text, branch text DEFAULT 'main'::text)
     RETURNS TABLE(state text, successor text, retired_at timestamp with time zone, pass_id bigint, source text, start_line integer, end_line integer, content text)
     LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path=pg_catalog, pg_temp
