@@ -209,7 +209,6 @@ def _scanner() -> tuple[list[Any], Any, Any]:
     from detect_secrets.plugins.high_entropy_strings import Base64HighEntropyString
     from detect_secrets.plugins.keyword import KeywordDetector
 
-    classes: list[Any] = [
-        c for c in get_mapping_from_secret_type_to_class().values() if c.__name__ not in _LEFT_OUT
-    ]
-    return [c() for c in classes], KeywordDetector(), Base64HighEntropyString(limit=_MIN_ENTROPY)
+    known: dict[str, Any] = get_mapping_from_secret_type_to_class()
+    detectors = [detector() for detector in known.values() if detector.__name__ not in _LEFT_OUT]
+    return detectors, KeywordDetector(), Base64HighEntropyString(limit=_MIN_ENTROPY)

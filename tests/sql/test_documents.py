@@ -361,3 +361,26 @@ def test_putting_in_a_transaction_of_ones_own__is_undone_by_its_rollback(
         conn.rollback()
         assert standing(conn) == []
         assert conn.execute("SELECT count(*) AS n FROM trecho.chunks").fetchone() == {"n": 0}
+
+
+def test_gc__keeps_audit_rows_for_the_retention_and_no_longer(db: Connection) -> None:
+    put(db)
+    db.execute("SELECT trecho.remove_document('docs', 'guia.md')")
+    db.execute("SELECT trecho.begin_pass('default', 'main', 'm', '{docs}')")
+    db.execute("SELECT trecho.abandon_pass(pass_id) FROM trecho.passes")
+    db.execute("SELECT trecho.release_pass()")
+    db.commit()
+
+    def audit_rows() -> list[int]:
+        return [
+            db.execute(f"SELECT count(*) AS n FROM trecho.{table}".encode()).fetchall()[0]["n"]
+            for table in ("tombstones", "retired_chunks", "passes")
+        ]
+
+    before = audit_rows()
+    assert min(before) > 0
+    db.execute("SELECT trecho.gc()")
+    assert audit_rows() == before
+    db.execute("SET trecho.retention = '-1 second'")
+    db.execute("SELECT trecho.gc()")
+    assert audit_rows() == [0, 0, 0]
