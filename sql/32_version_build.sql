@@ -263,7 +263,7 @@ CREATE OR REPLACE FUNCTION trecho.drop_version(index_version integer)
 RETURNS boolean  -- false when there was no such version
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
-SET lock_timeout = '80ms'
+SET lock_timeout = '5s'
 AS $function$
 DECLARE
     v_state      trecho.index_version_state;
@@ -278,6 +278,11 @@ BEGIN
         RAISE EXCEPTION 'index version % is active', drop_version.index_version
             USING ERRCODE = 'object_in_use', HINT = 'Activate another version first.';
     END IF;
+    -- Autovacuum makes way only for those who wait a second (deadlock_timeout). This lock blocks no reader and no writer, so it may be waited for,
+    -- and it keeps autovacuum away until the end.
+    EXECUTE format('ALTER TABLE trecho.%I SET (autovacuum_enabled = false)', v_placements);
+    EXECUTE format('ALTER TABLE trecho.%I SET (autovacuum_enabled = false, toast.autovacuum_enabled = false)', v_chunks);
+    PERFORM set_config('lock_timeout', '80ms', true);
     DELETE FROM trecho.staged_placements AS s WHERE s.index_version = drop_version.index_version;
     DELETE FROM trecho.lexeme_stats AS l WHERE l.index_version = drop_version.index_version;
     DELETE FROM trecho.index_versions AS v WHERE v.index_version = drop_version.index_version;

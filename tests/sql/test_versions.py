@@ -269,6 +269,24 @@ def test_a_long_reader_makes_a_drop_give_up_soon_and_waits_for_nothing(dsn: str)
         assert value(conn, "SELECT trecho.drop_version(%s)", new) is True
 
 
+def test_a_drop_ends_an_autovacuum_that_is_in_its_way(dsn: str) -> None:
+    """A session that holds the lock of VACUUM stands for autovacuum, which would end itself when waited for."""
+    with (
+        psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as conn,
+        psycopg.connect(dsn, row_factory=dict_row) as vacuum,
+    ):
+        put(conn, "Um texto.", "a.md")
+        conn.execute("SELECT trecho.configure(%s)", (Jsonb({"model_version": "2"}),))
+        new = value(conn, "SELECT trecho.begin_version_build()")
+        vacuum.execute(f"LOCK TABLE trecho.chunks_{new} IN SHARE UPDATE EXCLUSIVE MODE")
+        timer = threading.Timer(1.2, vacuum.rollback)  # as autovacuum does, asked after deadlock_timeout
+        timer.start()
+        try:
+            assert value(conn, "SELECT trecho.drop_version(%s)", new) is True
+        finally:
+            timer.join()
+
+
 def test_searches_never_fail_and_see_one_version_while_it_changes(dsn: str) -> None:
     """Words only, so that no vector has to follow; the flip and the drop are what is tried."""
     stop = threading.Event()
