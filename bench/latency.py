@@ -13,7 +13,7 @@ import psycopg
 from numpy.typing import NDArray
 from pgvector.psycopg import register_vector
 
-EF_SEARCH = 100
+EF_SEARCH = 200
 K = 10
 
 # Name of a figure, and by which floor it is divided.

@@ -20,16 +20,18 @@ RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 -- No SET clause: it would stop inlining, and every name is qualified.
 -- From the inside out: camelCase and HTTPServer come apart; paths, dotted and hyphenated names come apart (the parser itself cuts at
--- underscores); plurals that the stock stemmer keeps apart from their singular become it: -ões, -ães, -ãos (not mães), -ns, -ais, -eis...
+-- underscores); plurals that the stock stemmer keeps apart from their singular become it: -ões, -ães, -ãos (mães aside), -ns, -ais, -eis...
 AS $function$
     SELECT pg_catalog.regexp_replace(
              pg_catalog.regexp_replace(
                pg_catalog.regexp_replace(
-                 pg_catalog.translate(
-                   pg_catalog.regexp_replace(p_text,
-                     '([[:lower:][:digit:]])([[:upper:]])|([[:upper:]])([[:upper:]][[:lower:]])', '\1\3 \2\4', 'g'),
-                   '_./:-', '     '),
-                 '(?:[oõ]e|(?<!\mm)[aã]e|[aã]o)s\M', 'ão', 'gi'),
+                 pg_catalog.regexp_replace(
+                   pg_catalog.translate(
+                     pg_catalog.regexp_replace(p_text,
+                       '([[:lower:][:digit:]])([[:upper:]])|([[:upper:]])([[:upper:]][[:lower:]])', '\1\3 \2\4', 'g'),
+                     '_./:-', '     '),
+                   '\m(m[aã]e)s\M', '\1', 'gi'),
+                 '(?:[oõ]e|[aã]e|[aã]o)s\M', 'ão', 'gi'),
                'ns\M', 'm', 'gi'),
              '([aáeéoóuú])is\M', '\1l', 'gi')
 $function$;

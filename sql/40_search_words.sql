@@ -189,7 +189,7 @@ BEGIN
         END IF;
     END LOOP;
     v_budget := greatest(p_cap - v_sum, 0.3 * p_cap);
-    pair_limit := v_budget;
+    pair_limit := 5 * v_budget;  -- a guard: what it cuts is cut blindly
     <<choose>>
     FOR i IN 1 .. cardinality(v_rest) - 1 LOOP
         FOR j IN i + 1 .. cardinality(v_rest) LOOP

@@ -118,7 +118,7 @@ SET enable_seqscan = off                 -- no estimate may lead to a scan of ev
 AS $function$
 DECLARE
     c_min_depth   constant integer := 80;            -- fewest candidates of each kind
-    c_reranked    constant integer := 100;           -- by words, how many get the whole score
+    c_reranked    constant integer := 200;           -- by words, how many get the whole score
     c_max_factor  constant double precision := 10;   -- most candidates per wanted result
     c_words_limit constant integer := 20000;         -- and never more than this where common words let more through
     c_few         constant integer := 2000;          -- below this an exact scan has better recall, and soon better time, than HNSW
@@ -150,6 +150,10 @@ DECLARE
     v_sem_done boolean;
     v_found    integer;
     v_ef       integer;
+    v_cursor   refcursor;
+    v_hit      trecho.search_hit;
+    v_documents bigint[] := '{}';
+    v_stopped  boolean := false;
     v_old_ef   text;
     v_old_scan text;
     v_clock    timestamptz := clock_timestamp();
@@ -211,7 +215,9 @@ BEGIN
     IF v_lexical OR p_query ~ '"|(^|\s)-\S' THEN
         SELECT q.* INTO v_words
           FROM trecho._parse_query(p_query, o_version, p_prefix AND v_lexical,
-                   trecho._text_setting('trecho.word_candidates', '3000')::double precision * CASE WHEN v_few OR v_total = 0 THEN 1 ELSE least(4, greatest(1, v_total::double precision / greatest(v_rows, v_bound))) END,
+                   -- More of them where many are filtered out, fewer where there are few.
+                   least(trecho._text_setting('trecho.word_candidates', '2000')::double precision, greatest(500, v_total / 10))
+                   * CASE WHEN v_few OR v_total = 0 THEN 1 ELSE least(4, greatest(1, v_total::double precision / greatest(v_rows, v_bound))) END,
                    coalesce(nullif(v_total, 0), 1000), coalesce(v_unseen, 1)) AS q;
         IF v_words.hard_filter IS NOT NULL THEN
             v_chunk := v_chunk || format(' AND c.search_vector @@ %L::tsquery', v_words.hard_filter::text);
@@ -229,7 +235,7 @@ BEGIN
     v_lex_done := NOT v_lexical;
     v_sem_done := NOT v_semantic;
     IF v_semantic THEN
-        v_ef := coalesce(p_ef_search, trecho._text_setting('trecho.ef_search', '100')::integer);
+        v_ef := coalesce(p_ef_search, trecho._text_setting('trecho.ef_search', '200')::integer);
     END IF;
     LOOP
         IF NOT v_lex_done THEN
@@ -272,7 +278,7 @@ BEGIN
         END IF;
 
         IF NOT v_sem_done THEN
-            v_exact := v_few OR v_level > 3 OR cardinality(v_sem) < v_limit;
+            v_exact := v_few OR v_level > 2 OR (v_level = 2 AND v_lexical AND cardinality(v_sem) < v_limit);
             IF v_exact THEN
                 -- The added zero keeps the planner from the HNSW index.
                 v_sql := format($sql$
@@ -281,22 +287,50 @@ BEGIN
                               FROM (%s) AS f JOIN %s AS c ON c.chunk_key = f.chunk_key
                              WHERE c.embedding IS NOT NULL AND %s ORDER BY distance, f.chunk_key LIMIT %s) AS h
                     $sql$, v_filtered, v_chunks, v_chunk, v_depth);
+            ELSIF v_level = 1 AND NOT v_lexical THEN
+                -- Read as far as needed and no further: each row costs reading its vector.
+                v_limit := 1000;
+                v_sql := format($sql$
+                    SELECT h.chunk_key, v.document_id, v.ordinal, 1 - h.distance
+                      FROM (SELECT c.chunk_key, c.embedding <=> $1 AS distance FROM %s AS c WHERE %s ORDER BY c.embedding <=> $1 LIMIT %s) AS h
+                     CROSS JOIN LATERAL (%s LIMIT 1) AS v
+                    $sql$, v_chunks, v_chunk, v_limit, format(v_placed, 'h'));
             ELSE
                 -- OFFSET 0 keeps the probe of placements out of the join order, which keeps the index in charge of the order.
-                v_limit := CASE WHEN v_level = 1 AND p_mode = 'semantic' THEN least(v_depth, greatest(2 * v_need, 20)) ELSE v_depth END;
+                v_limit := v_depth;
                 v_sql := format($sql$
                     SELECT array_agg(ROW(h.chunk_key, v.document_id, v.ordinal, NULL, 1 - h.distance, NULL, NULL)::trecho.search_hit)
                       FROM (SELECT c.chunk_key, c.embedding <=> $1 AS distance FROM %s AS c
                              WHERE %s AND EXISTS (%s OFFSET 0) ORDER BY c.embedding <=> $1 LIMIT %s) AS h
                      CROSS JOIN LATERAL (%s LIMIT 1) AS v
-                    $sql$, v_chunks, v_chunk, format(v_placed, 'c'),
-                    v_limit, format(v_placed, 'h'));
+                    $sql$, v_chunks, v_chunk, format(v_placed, 'c'), v_limit, format(v_placed, 'h'));
+            END IF;
+            IF NOT v_exact THEN
                 v_old_ef := current_setting('hnsw.ef_search');
                 v_old_scan := current_setting('hnsw.iterative_scan');
                 PERFORM set_config('hnsw.ef_search', v_ef::text, true), set_config('hnsw.iterative_scan', 'relaxed_order', true);
             END IF;
-            EXECUTE v_sql INTO v_sem
-              USING p_embedding, p_project, p_branch, p_scopes, p_session_id, p_path_prefix, p_languages, p_metadata_filter, p_updated_after;
+            IF NOT v_exact AND v_level = 1 AND NOT v_lexical THEN
+                v_found := 0;
+                v_stopped := false;
+                OPEN v_cursor NO SCROLL FOR EXECUTE v_sql
+                    USING p_embedding, p_project, p_branch, p_scopes, p_session_id, p_path_prefix, p_languages, p_metadata_filter, p_updated_after;
+                LOOP
+                    FETCH v_cursor INTO v_hit.chunk_key, v_hit.document_id, v_hit.ordinal, v_hit.semantic;
+                    EXIT WHEN NOT FOUND;
+                    v_sem := v_sem || v_hit;
+                    IF cardinality(array_positions(v_documents, v_hit.document_id)) < p_per_document THEN
+                        v_found := v_found + 1;
+                        v_stopped := v_found >= v_need;
+                        EXIT WHEN v_stopped;
+                    END IF;
+                    v_documents := v_documents || v_hit.document_id;
+                END LOOP;
+                CLOSE v_cursor;
+            ELSE
+                EXECUTE v_sql INTO v_sem
+                  USING p_embedding, p_project, p_branch, p_scopes, p_session_id, p_path_prefix, p_languages, p_metadata_filter, p_updated_after;
+            END IF;
             IF NOT v_exact THEN
                 PERFORM set_config('hnsw.ef_search', v_old_ef, true), set_config('hnsw.iterative_scan', v_old_scan, true);
             END IF;
@@ -311,14 +345,11 @@ BEGIN
             END IF;
         END IF;
 
-        EXIT WHEN v_lex_done AND v_sem_done;
+        EXIT WHEN v_stopped OR (v_lex_done AND v_sem_done);
         SELECT coalesce(sum(least(d.chunks, p_per_document)), 0) INTO v_found
           FROM (SELECT count(DISTINCT h.chunk_key) AS chunks FROM unnest(v_lex || v_sem) AS h GROUP BY h.document_id) AS d;
         EXIT WHEN v_found >= v_need;
         v_level := v_level + 1;
-        IF v_semantic AND v_limit BETWEEN 1 AND v_depth - 1 THEN
-            CONTINUE WHEN NOT v_lexical;  -- the first look was a short one
-        END IF;
         v_depth := least(v_depth::bigint * 8, 100000000);
     END LOOP;
 
@@ -448,7 +479,7 @@ CREATE OR REPLACE FUNCTION trecho.search(
     lexical_weight  double precision DEFAULT 0.5,           -- of words against vectors, 0 to 1
     fusion          text DEFAULT 'minmax',                  -- or rrf
     prefix          boolean DEFAULT false,                  -- the last word may be unfinished
-    ef_search       integer DEFAULT NULL                    -- NULL: setting trecho.ef_search, else 100
+    ef_search       integer DEFAULT NULL                    -- NULL: setting trecho.ef_search, else 200
 )
 RETURNS SETOF trecho.search_result
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER ROWS 10
