@@ -346,3 +346,13 @@ def test_refresh_lexeme_stats__bad_arguments_are_refused(shared_db: Connection) 
             shared_db.execute(f"SELECT {call}".encode())
         assert caught.value.sqlstate == state
         assert caught.value.diag.message_hint
+
+
+def test_decomposed_text__is_found_like_composed_text(shared_db: Connection) -> None:
+    apart = unicodedata.normalize("NFD", "A revisão de março terminou em Itaú.")
+    put(shared_db, "a.md", apart)
+    put(shared_db, "b.md", unicodedata.normalize("NFD", "# Conclusões do balanço\n\nNada de novo."))
+    for query in ("revisão", "revisao", "março", unicodedata.normalize("NFD", "março"), '"revisão de março"'):
+        assert found(shared_db, query) == ["a.md"]
+    for query in ("conclusão", "balanço", unicodedata.normalize("NFD", "balanço"), "balanco"):
+        assert found(shared_db, query) == ["b.md"]

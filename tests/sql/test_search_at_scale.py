@@ -1,0 +1,130 @@
+"""Searches over thousands of chunks, where the indexes answer and not an exact scan."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from numpy.typing import NDArray
+from psycopg.rows import dict_row
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench.load import Passage, Source, load
+
+pytestmark = pytest.mark.slow
+SIZE = 6000
+
+
+def clustered(rng: np.random.Generator, centres: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    """Unit vectors, (count, 768), around the centres."""
+    vectors = centres[rng.integers(len(centres), size=count)] + 0.5 / np.sqrt(384) * rng.standard_normal(
+        (count, 768)
+    )
+    vectors[:, 384:] = 0
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture
+def large(dsn: str) -> Iterator[tuple[psycopg.Connection[Any], NDArray[np.float32], NDArray[np.float32]]]:
+    """Branch main with 6,000 chunks in 1,500 documents, branch small with 50; vectors of main; 20 query vectors."""
+    rng = np.random.default_rng(7)
+    centres = rng.standard_normal((40, 768)).astype(np.float32) / np.sqrt(384)
+    centres[:, 384:] = 0
+    vectors = clustered(rng, centres, SIZE)
+    words = [f"termo{i}" for i in range(300)]
+    texts = [f"palavra comum {' '.join(rng.choice(words, 12))} {i}" for i in range(SIZE)]
+    main = [
+        Source(f"d/{n:04}.md", [Passage(texts[i], vectors[i]) for i in range(4 * n, 4 * n + 4)])
+        for n in range(SIZE // 4)
+    ]
+    small = [
+        Source(f"s/{n:02}.md", [Passage(f"palavra rara {n}", v)], branch="small")
+        for n, v in enumerate(clustered(rng, centres, 50))
+    ]
+    with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as conn:
+        load(conn, main + small, rebuild=True)
+        yield conn, vectors, clustered(rng, centres, 20)
+
+
+def ask(conn: psycopg.Connection[Any], vector: NDArray[np.float32], **arguments: Any) -> list[dict[str, Any]]:
+    names = "".join(f", {name} => %({name})s" for name in arguments)
+    return conn.execute(
+        f"SELECT * FROM trecho.search('palavra comum termo7', %(vector)s{names}) ORDER BY rank".encode(),
+        {"vector": vector, **arguments},
+    ).fetchall()
+
+
+def parts(
+    conn: psycopg.Connection[Any], vector: NDArray[np.float32], **arguments: Any
+) -> dict[str, dict[str, Any]]:
+    names = "".join(f", {name} => %({name})s" for name in arguments)
+    rows = conn.execute(
+        f"SELECT * FROM trecho.explain_search('palavra comum termo7', %(vector)s{names})".encode(),
+        {"vector": vector, **arguments},
+    ).fetchall()
+    return {row["part"]: row for row in rows}
+
+
+def test_at_scale__indexes_answer_and_answer_right(large: tuple[psycopg.Connection[Any], Any, Any]) -> None:
+    conn, vectors, queries = large
+
+    # The plans: HNSW and GIN, never a scan of everything.
+    plan = parts(conn, queries[0])
+    assert "chunks_1_vectors" in plan["vectors"]["plan"] and "Seq Scan" not in plan["vectors"]["plan"]
+    assert "chunks_1_words" in plan["words"]["plan"] and "Seq Scan" not in plan["words"]["plan"]
+    assert "chunks_1_vectors" in parts(conn, queries[0], mode="semantic")["vectors"]["plan"]
+
+    # Recall at the default settings, each passage a result.
+    exact = np.argsort(-(queries @ vectors.T), axis=1, kind="stable")[:, :10]
+    hits = 0
+    for query, nearest in zip(queries, exact, strict=True):
+        found = {
+            round(row["semantic_score"], 5) for row in ask(conn, query, mode="semantic", per_document=10)
+        }
+        hits += len(found & {round(float(query @ vectors[i]), 5) for i in nearest})
+    assert hits / exact.size >= 0.97
+
+    # 50 rows of a branch among 6,000 of another: all of k = 20, and all 50 of k = 60.
+    for mode in ("lexical", "semantic", "hybrid"):
+        assert len(ask(conn, queries[1], mode=mode, branch="small", k=20)) == 20
+        assert len(ask(conn, queries[1], mode=mode, branch="small", k=60)) == 50
+    assert "exact" in parts(conn, queries[1], branch="small")["vectors"]["detail"]
+
+    # A filter that leaves 1 document in 100.
+    for mode in ("lexical", "semantic", "hybrid"):
+        rows = ask(conn, queries[2], mode=mode, path_prefix="d/000", k=20)
+        assert {row["doc_id"] for row in rows} == {f"d/000{i}.md" for i in range(10)}
+
+    # Many rows, half of the documents: through the indexes, and still k.
+    for mode in ("lexical", "semantic", "hybrid"):
+        rows = ask(conn, queries[2], mode=mode, path_prefix="d/0", k=200)
+        assert len({row["doc_id"] for row in rows}) == 200
+        assert all(row["source_path"].startswith("d/0") for row in rows)
+
+    # Pages of the hybrid continue each other at depth.
+    whole = [row["chunk_id"] for page in range(6) for row in ask(conn, queries[3], k=10, skip=10 * page)]
+    assert len(set(whole)) == 60
+
+    # Everything there is can be read.
+    assert len(ask(conn, queries[4], mode="lexical", k=1000)) == 1000
+    assert len(ask(conn, queries[4], mode="semantic", k=1000)) == 1000
+
+    # The 500 nearest rows deleted without vacuum.
+    nearest = np.argsort(-(vectors @ queries[5]))[:500]
+    keys = conn.execute(
+        "SELECT chunk_key FROM trecho.chunks WHERE index_version = 1 ORDER BY chunk_key"
+    ).fetchall()
+    gone = [keys[int(i)]["chunk_key"] for i in nearest]
+    conn.execute("DELETE FROM trecho.placements WHERE chunk_key = ANY (%s)", (gone,))
+    conn.execute("DELETE FROM trecho.chunks WHERE chunk_key = ANY (%s)", (gone,))
+    for mode in ("lexical", "semantic", "hybrid"):
+        assert len(ask(conn, queries[5], mode=mode, k=20)) == 20
+    left = np.setdiff1d(np.arange(SIZE), nearest)
+    best = float((vectors[left] @ queries[5]).max())
+    assert ask(conn, queries[5], mode="semantic", k=1)[0]["semantic_score"] == pytest.approx(best, abs=1e-5)
