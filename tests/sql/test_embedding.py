@@ -566,7 +566,7 @@ def test_whatever_workers_do_a_text_is_in_one_state_and_a_vector_is_its_own(  # 
     with conn.transaction(force_rollback=True):
         hashes = add_texts(conn, contents)
         held: dict[str, dict[bytes, str]] = {f"w{n}": {} for n in range(3)}
-        for operation, number, who in operations:
+        for step, (operation, number, who) in enumerate(operations):
             worker = f"w{who}"
             content = contents[number % 6]
             if operation == "claim":
@@ -599,7 +599,7 @@ def test_whatever_workers_do_a_text_is_in_one_state_and_a_vector_is_its_own(  # 
                 add_texts(
                     conn,
                     [content],
-                    source=f"novo {len(operations)} {value(conn, 'SELECT count(*) FROM trecho.chunks')}",
+                    source=f"novo {step}",
                 )
             elif operation == "delete":
                 conn.execute("DELETE FROM trecho.chunks WHERE text_hash = %s", (hashes[content],))
