@@ -241,9 +241,9 @@ BEGIN
         IF NOT v_lex_done THEN
             v_matches := format('SELECT c.chunk_key, c.search_vector FROM %s AS c WHERE %s AND c.search_vector @@ ', v_chunks, v_chunk);
             v_matches := CASE WHEN v_level > 1 THEN v_matches || format('%L::tsquery', v_words.words::text)
-                              ELSE concat_ws(' UNION ALL ',
-                                       '(' || v_matches || format('%L::tsquery LIMIT %s)', v_words.candidates::text, c_words_limit),
-                                       '(' || v_matches || format('%L::tsquery LIMIT %s)', v_words.pairs::text, v_words.pair_limit)) END;
+                              ELSE (SELECT string_agg(format('(%s%L::tsquery LIMIT %s)', v_matches, m.match::text, m.most), ' UNION ALL ')
+                                      FROM (VALUES (v_words.candidates, c_words_limit), (v_words.pairs, v_words.pair_limit)) AS m (match, most)
+                                     WHERE m.match IS NOT NULL) END;
             -- In order of a first score, from which the rest of the whole score is left out that costs much and moves little. Both parts
             -- only add, so what is not among the first c_reranked stays behind them at any depth, and pages continue each other.
             v_sql := format($sql$

@@ -18,6 +18,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench.load import Passage, Source, load
 
 pytestmark = pytest.mark.slow
+WEIRD = [
+    "'",
+    "\\\\",
+    '"',
+    '""',
+    "!",
+    "a:b?x=1",
+    "Foo::bar",
+    "😀",
+    "x" * 10_000,
+    "palavra " * 1_250,
+    "-a " * 3_000,
+    "de a o",
+    "",
+]
 SIZE = 6000
 
 
@@ -79,6 +94,22 @@ def test_at_scale__indexes_answer_and_answer_right(large: tuple[psycopg.Connecti
     assert "chunks_1_vectors" in plan["vectors"]["plan"] and "Seq Scan" not in plan["vectors"]["plan"]
     assert "chunks_1_words" in plan["words"]["plan"] and "Seq Scan" not in plan["words"]["plan"]
     assert "chunks_1_vectors" in parts(conn, queries[0], mode="semantic")["vectors"]["plan"]
+
+    # Any string is a query, on this path, too.
+    for query in (
+        *WEIRD,
+        '"palavra comum"',
+        '"termo7 termo8"',
+        "palavra",
+        "comum -termo7",
+        'termo7 -"palavra comum"',
+        "-palavra",
+    ):
+        for mode in ("lexical", "semantic", "hybrid"):
+            conn.execute(
+                "SELECT count(*) FROM trecho.search(%s, %s, mode => %s, prefix => true)",
+                (query, queries[0], mode),
+            )
 
     # Recall at the default settings, each passage a result.
     exact = np.argsort(-(queries @ vectors.T), axis=1, kind="stable")[:, :10]
