@@ -37,6 +37,7 @@ AS $function$
 $function$;
 COMMENT ON FUNCTION trecho.search_text_1(text) IS
     'Text as the unaccented half of search_vector reads it: identifiers and paths cut into parts, irregular Portuguese plurals made singular. Version 1; never replaced, because stored rows keep what it gave.';
+REVOKE ALL ON FUNCTION trecho.search_text_1(text) FROM PUBLIC;
 
 CREATE FUNCTION trecho.search_vector_1(
     p_context text,
@@ -44,6 +45,7 @@ CREATE FUNCTION trecho.search_vector_1(
 )
 RETURNS tsvector
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
+-- No SET clause: it would stop inlining, and every name is qualified.
 -- The stop words in front of the second half keep a phrase from matching across the two.
 AS $function$
     SELECT pg_catalog.to_tsvector('pg_catalog.portuguese'::pg_catalog.regconfig,
@@ -55,3 +57,4 @@ AS $function$
 $function$;
 COMMENT ON FUNCTION trecho.search_vector_1(text, text) IS
     'Lexemes of a chunk: stock Portuguese, then the unaccented form of trecho.search_text_1. Version 1; never replaced, because stored rows keep what it gave.';
+REVOKE ALL ON FUNCTION trecho.search_vector_1(text, text) FROM PUBLIC;

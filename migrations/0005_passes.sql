@@ -70,6 +70,7 @@ CREATE TABLE trecho.staged_documents (
     language       text,
     metadata       jsonb NOT NULL DEFAULT '{}',
     planned_at     timestamptz,
+    planned_versions integer[] NOT NULL DEFAULT '{}',
     error          text,
     PRIMARY KEY (pass_id, source)
 );
@@ -89,6 +90,7 @@ COMMENT ON COLUMN trecho.staged_documents.title IS 'Title found by the plan.';
 COMMENT ON COLUMN trecho.staged_documents.language IS 'Language found by the plan.';
 COMMENT ON COLUMN trecho.staged_documents.metadata IS 'Metadata given at staging, merged with the front matter by the plan.';
 COMMENT ON COLUMN trecho.staged_documents.planned_at IS 'When it was chunked; NULL before.';
+COMMENT ON COLUMN trecho.staged_documents.planned_versions IS 'Index versions it was chunked for; a version that came into being later fills it from its text.';
 COMMENT ON COLUMN trecho.staged_documents.error IS 'Why it cannot be published; the rest of the pass goes on.';
 
 CREATE TABLE trecho.staged_placements (

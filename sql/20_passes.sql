@@ -254,20 +254,20 @@ $function$;
 COMMENT ON FUNCTION trecho._record_plan(trecho.passes, integer, trecho.cut_chunk[]) IS 'Store the chunks of planned documents and stage their placements. Returns rows written into chunks.';
 REVOKE ALL ON FUNCTION trecho._record_plan(trecho.passes, integer, trecho.cut_chunk[]) FROM PUBLIC;
 
-CREATE OR REPLACE FUNCTION trecho._plan_description(p_pass_id bigint, p_source text, p_about jsonb)
+CREATE OR REPLACE FUNCTION trecho._plan_description(p_pass_id bigint, p_source text, p_about jsonb, p_versions integer[])
 RETURNS void
 LANGUAGE sql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $function$
     UPDATE trecho.staged_documents AS s
-       SET planned_at = clock_timestamp(), title = p_about ->> 'title', language = p_about ->> 'language',
+       SET planned_at = clock_timestamp(), planned_versions = p_versions, title = p_about ->> 'title', language = p_about ->> 'language',
            doc_id = CASE WHEN s.scope = 'session' AND NOT coalesce((p_about ->> 'doc_id_claimed')::boolean, false) THEN s.source ELSE p_about ->> 'doc_id' END,
            doc_id_claimed = coalesce((p_about ->> 'doc_id_claimed')::boolean, false),
            metadata = coalesce(p_about -> 'metadata', '{}') || s.metadata
      WHERE s.pass_id = p_pass_id AND s.source = p_source
 $function$;
-COMMENT ON FUNCTION trecho._plan_description(bigint, text, jsonb) IS 'Keep what trecho.describe says about a staged document.';
-REVOKE ALL ON FUNCTION trecho._plan_description(bigint, text, jsonb) FROM PUBLIC;
+COMMENT ON FUNCTION trecho._plan_description(bigint, text, jsonb, integer[]) IS 'Keep what trecho.describe says about a staged document.';
+REVOKE ALL ON FUNCTION trecho._plan_description(bigint, text, jsonb, integer[]) FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION trecho.plan_pass(
     pass_id       bigint,
@@ -310,7 +310,7 @@ BEGIN
             -- One text that cannot be chunked is recorded and left out; the others go on.
             BEGIN
                 IF v_doc.planned_at IS NULL THEN
-                    PERFORM trecho._plan_description(v_pass.pass_id, v_doc.source, to_jsonb(a))
+                    PERFORM trecho._plan_description(v_pass.pass_id, v_doc.source, to_jsonb(a), v_versions)
                        FROM trecho.describe(v_doc.path, v_doc.content, v_doc.scope::text, v_pass.project) AS a;
                     SELECT s.language INTO v_doc.language FROM trecho.staged_documents AS s
                      WHERE s.pass_id = v_pass.pass_id AND s.source = v_doc.source;
@@ -373,6 +373,7 @@ DECLARE
     v_doc      record;
     v_version  integer;
     v_cuts     trecho.cut_chunk[];
+    v_versions integer[] := trecho._write_versions();
     v_computed integer := 0;
     v_written  integer := 0;
 BEGIN
@@ -388,8 +389,8 @@ BEGIN
          WHERE s.pass_id = v_pass.pass_id AND s.source = plan_document.source;
         RETURN 0;
     END IF;
-    PERFORM trecho._plan_description(v_pass.pass_id, plan_document.source, plan_document.client_description);
-    FOREACH v_version IN ARRAY trecho._write_versions() LOOP
+    PERFORM trecho._plan_description(v_pass.pass_id, plan_document.source, plan_document.client_description, v_versions);
+    FOREACH v_version IN ARRAY v_versions LOOP
         v_cuts := trecho._cut_document(v_version, v_doc.scope, v_doc.source_path, v_doc.session_id, v_doc.path,
                                        plan_document.client_description ->> 'language', NULL, coalesce(plan_document.client_chunks -> v_version::text, '[]'));
         v_computed := v_computed + cardinality(v_cuts);
@@ -454,9 +455,10 @@ AS $function$
       FROM trecho.staged_placements AS s
       JOIN trecho.chunks AS c ON c.index_version = s.index_version AND c.chunk_key = s.chunk_key
       LEFT JOIN trecho.embedding_attempts AS a ON a.index_version = c.index_version AND a.text_hash = c.text_hash
-     WHERE s.pass_id = pass_pending.pass_id AND c.embedding IS NULL AND NOT c.quarantined AND coalesce(a.attempt_count, 0) < 5
+     WHERE s.pass_id = pass_pending.pass_id AND s.index_version = (SELECT i.active_version FROM trecho.index_state AS i)
+       AND c.embedding IS NULL AND NOT c.quarantined AND coalesce(a.attempt_count, 0) < 5
 $function$;
-COMMENT ON FUNCTION trecho.pass_pending(bigint) IS 'Texts of a pass that still wait for their vector: not failed for good (5 attempts), not quarantined.';
+COMMENT ON FUNCTION trecho.pass_pending(bigint) IS 'Texts of a pass that still wait for their vector in the active version: not failed for good (5 attempts), not quarantined.';
 REVOKE ALL ON FUNCTION trecho.pass_pending(bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.pass_pending(bigint) TO trecho_writer;
 
@@ -481,6 +483,7 @@ DECLARE
     v_wanted    text[];
     v_ids       bigint[];
     v_slice     bigint[];
+    v_planned   bigint[];
     v_version   integer;
     v_new       trecho.new_placement[];
 BEGIN
@@ -570,19 +573,23 @@ BEGIN
 
     FOR v_first IN 0 .. (cardinality(v_ids) + 199) / 200 - 1 LOOP
         v_slice := v_ids[v_first * 200 + 1 : v_first * 200 + 200];
-        FOR v_version IN SELECT DISTINCT p.index_version FROM trecho.staged_placements AS p WHERE p.pass_id = v_pass.pass_id
-                         UNION SELECT v.index_version FROM trecho.index_versions AS v WHERE v.state IN ('active', 'building')
-        LOOP
+        FOR v_version IN SELECT v.index_version FROM trecho.index_versions AS v WHERE v.state IN ('active', 'building') LOOP
+            -- A version that was not there when a document was planned fills it from its text, so it must not count as done.
+            v_planned := ARRAY(SELECT d.document_id FROM trecho.documents AS d
+                                 JOIN trecho.staged_documents AS s ON s.pass_id = v_pass.pass_id AND s.source = d.source
+                                WHERE d.document_id = ANY (v_slice) AND v_version = ANY (s.planned_versions));
+            DELETE FROM trecho.indexed_documents AS i
+             WHERE i.index_version = v_version AND i.document_id = ANY (v_slice) AND NOT i.document_id = ANY (v_planned);
             SELECT coalesce(array_agg(ROW(d.document_id, p.ordinal, p.chunk_key, d.doc_id || ':' || p.ordinal || ':' || p.digest,
                                           trecho._anchor(d.doc_id, p.anchor_path), p.start_line, p.end_line)::trecho.new_placement), '{}')
               INTO v_new
               FROM trecho.documents AS d
               JOIN trecho.staged_placements AS p ON p.pass_id = v_pass.pass_id AND p.source = d.source AND p.index_version = v_version
-             WHERE d.document_id = ANY (v_slice);
-            v_pass.placements_written := v_pass.placements_written + trecho._replace_placements(v_version, v_slice, v_new, v_pass.pass_id);
+             WHERE d.document_id = ANY (v_planned);
+            v_pass.placements_written := v_pass.placements_written + trecho._replace_placements(v_version, v_planned, v_new, v_pass.pass_id);
             INSERT INTO trecho.indexed_documents AS i (index_version, document_id, blob_sha, chunk_count)
             SELECT v_version, d.document_id, d.blob_sha, (SELECT count(*) FROM unnest(v_new) AS n WHERE n.document_id = d.document_id)
-              FROM trecho.documents AS d WHERE d.document_id = ANY (v_slice)
+              FROM trecho.documents AS d WHERE d.document_id = ANY (v_planned)
             ON CONFLICT ON CONSTRAINT indexed_documents_pkey DO UPDATE SET blob_sha = excluded.blob_sha, chunk_count = excluded.chunk_count;
         END LOOP;
     END LOOP;

@@ -75,6 +75,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="where to chunk (default: as migrate recorded)",
     )
     parser.add_argument(
+        "--full",
+        action="store_true",
+        help="build a new version of the same recipe and embed everything again",
+    )
+    parser.add_argument(
         "--allow-mass-delete", action="store_true", help="let a pass remove all, or most, of its set"
     )
     parser.add_argument(
@@ -90,9 +95,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     dsn = find_dsn(args.dsn)
     outcomes = _sync_folders(args, dsn) if args.git is None else _sync_git(args, dsn)
+    code = _exit_code(outcomes)
+    if not args.no_embed and code in (ExitCode.DONE, ExitCode.SOME_FAILED):
+        code = _follow_recipe(args, dsn) or code
     if args.json:
         print_json([_as_json(outcome) for outcome in outcomes])
-    return _exit_code(outcomes)
+    return code
+
+
+def _follow_recipe(args: argparse.Namespace, dsn: str) -> int:
+    """Build a version of the wanted recipe where it has drifted from the active one, or where --full asks for it."""
+    with connection(dsn, application_name="trecho sync", autocommit=True) as conn:
+        row = conn.execute("SELECT EXISTS (SELECT FROM trecho.drift()) AS drifted").fetchone()
+    if not args.full and not (row and row["drifted"]):
+        return ExitCode.DONE
+    from trecho.version import build
+
+    note(
+        "building an index version beside the active one: "
+        + ("--full" if args.full else "the recipe has changed")
+    )
+    result = build(dsn, full=args.full)
+    note(
+        f"version {result.version}: {'active' if result.activated else 'not complete yet, trecho embed goes on with it'}"
+    )
+    return result.exit_code
 
 
 def _sync_folders(args: argparse.Namespace, dsn: str) -> list[Outcome]:
@@ -224,7 +251,11 @@ def embedder(dsn: str) -> Embedder:
         # Loading the model takes longer than a pass that needs no vector.
         from trecho.embed import embed_pending
 
-        report = embed_pending(dsn, on_progress=tell)
+        # A provider that is down leaves texts pending, which the pass finds out; one of a version that is being built
+        # must not hold this pass back.
+        report = embed_pending(dsn, on_progress=tell, raise_problems=False)
+        for problem in report.problems:
+            note(f"warning: {problem}")
         return report.texts, report.provider_calls
 
     return embed

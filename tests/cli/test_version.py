@@ -109,6 +109,22 @@ def test_embed__sees_drift_and_builds_by_itself(
     assert vectors(index, 2) == 6
 
 
+def test_sync__sees_drift_builds_by_itself_and_again_with_full(
+    index: Connection, dsn: str, trecho: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("# A\n\nUm texto da pasta.\n")
+    config = tmp_path / "trecho.toml"
+    config.write_text('[[source]]\npath = "docs"\n[embedding]\nmodel_version = "2"\n')
+    assert trecho("sync", "--config", str(config), dsn=dsn).code == 0
+    assert states(index) == {1: "retired", 2: "active"}
+    assert vectors(index, 2) == 7
+    assert trecho("sync", "--config", str(config), dsn=dsn).code == 0
+    assert states(index) == {1: "retired", 2: "active"}
+    assert trecho("sync", "--config", str(config), "--full", dsn=dsn).code == 0
+    assert states(index)[3] == "active" and vectors(index, 3) == 7
+
+
 def test_embed__full_embeds_everything_again(
     index: Connection, dsn: str, provider_server: MisbehavingServer, trecho: Callable[..., Any]
 ) -> None:

@@ -366,6 +366,7 @@ CREATE TABLE trecho.staged_documents (
     language text,
     metadata jsonb NOT NULL DEFAULT '{}'::jsonb,
     planned_at timestamp with time zone,
+    planned_versions integer[] NOT NULL DEFAULT '{}'::integer[],
     error text,
     CONSTRAINT staged_documents_action_check CHECK ((action = ANY (ARRAY['write'::text, 'remove'::text]))),
     CONSTRAINT staged_documents_pass_id_fkey FOREIGN KEY (pass_id) REFERENCES trecho.passes(pass_id) ON DELETE CASCADE,
@@ -566,7 +567,7 @@ CREATE FUNCTION trecho._passage_prefix(p_index_version integer)
     RETURNS text
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
-CREATE FUNCTION trecho._plan_description(p_pass_id bigint, p_source text, p_about jsonb)
+CREATE FUNCTION trecho._plan_description(p_pass_id bigint, p_source text, p_about jsonb, p_versions integer[])
     RETURNS void
     LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
@@ -772,7 +773,7 @@ CREATE FUNCTION trecho.drop_project(project text)
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.drop_version(index_version integer)
     RETURNS boolean
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET lock_timeout=80ms
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET lock_timeout=5s
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.embedding_recipes()
     RETURNS TABLE(index_version integer, state trecho.index_version_state, recipe jsonb)
@@ -941,11 +942,11 @@ CREATE FUNCTION trecho.search(query text, embedding @extension@.vector DEFAULT N
 CREATE FUNCTION trecho.search_text_1(p_text text)
     RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER
-    -- owner trecho_owner, rights default
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho.search_vector_1(p_context text, p_content text)
     RETURNS tsvector
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER
-    -- owner trecho_owner, rights default
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho.stage_document(pass_id bigint, scope trecho.chunk_scope, path text, content text, base_revision bigint DEFAULT NULL::bigint, session_id uuid DEFAULT NULL::uuid, metadata jsonb DEFAULT '{}'::jsonb)
     RETURNS text
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp

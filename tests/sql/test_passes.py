@@ -424,3 +424,27 @@ def test_a_reader_in_a_loop__sees_one_generation_or_the_other(
             thread.join()
     assert len(seen) > 5
     assert [s for s in seen if len(s) != 1] == []
+
+
+def test_a_version_begun_after_the_plan__is_not_told_that_it_has_the_documents(dsn: str) -> None:
+    """What was planned for the active version alone is left to the backfill of the new one."""
+    with session(dsn) as conn, session(dsn) as other:
+        reconcile(conn, TEXTS)
+        pass_id = begin(conn)
+        assert pass_id is not None
+        edited = {**TEXTS, "m/1.md": text_of("Doc 1", "mudança"), "m/novo.md": text_of("Novo")}
+        stage(conn, pass_id, edited)
+        while value(conn, "SELECT trecho.plan_pass(%s)", pass_id):
+            pass
+        version = value(other, "SELECT trecho.begin_version_build(true)")
+        while value(other, "SELECT trecho.backfill_version(%s)", version):
+            pass
+        publish(conn, pass_id)
+        while value(other, "SELECT trecho.backfill_version(%s)", version):
+            pass
+        texts = (
+            "SELECT string_agg(c.content, '|' ORDER BY d.source, p.ordinal) FROM trecho.placements AS p JOIN trecho.documents AS d USING (document_id)"
+            "  JOIN trecho.chunks AS c ON c.index_version = p.index_version AND c.chunk_key = p.chunk_key WHERE p.index_version = %s"
+        )
+        assert value(conn, texts, version) == value(conn, texts, 1)
+        assert "mudança" in value(conn, texts, version)
