@@ -454,6 +454,7 @@ class Interrupting(Deadline):
             inside.set()
             os.kill(os.getpid(), signal.SIGINT)
         return super().expired()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell begins with it ignored
 handler = signal.getsignal(signal.SIGINT)
 try:
     parsing.parse(loaded, b"fn a() { b(c, d); }\\n" * 5000, Interrupting(60_000))

@@ -31,7 +31,7 @@ RECIPE = {
     "query_prefix": "q: ",
     "passage_prefix": "p: ",
 }
-QUICK = Retry(tries=3, first=0.001, cap=0.002, rate_limit=5.0)
+QUICK = Retry(tries=3, first=0.001, cap=0.002, rate_limit=120.0)
 TEXTS = [f"passagem número {n}" for n in range(8)]
 
 
