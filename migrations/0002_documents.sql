@@ -38,6 +38,7 @@ CREATE TABLE trecho.documents (
     path           text GENERATED ALWAYS AS (coalesce(source_path, metadata ->> 'origin')) STORED,
     blob_sha       bytea NOT NULL REFERENCES trecho.blobs (blob_sha),
     revision       bigint NOT NULL DEFAULT nextval('trecho.revision_seq'),
+    diverged       boolean NOT NULL DEFAULT false,
     created_at     timestamptz NOT NULL DEFAULT now(),
     updated_at     timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT documents_source_key UNIQUE (project, branch, source),
@@ -68,6 +69,7 @@ COMMENT ON COLUMN trecho.documents.metadata IS 'Front matter with its relations,
 COMMENT ON COLUMN trecho.documents.path IS 'Path for prefix filters: source_path, or metadata.origin of a session.';
 COMMENT ON COLUMN trecho.documents.blob_sha IS 'Text of the document, in blobs.';
 COMMENT ON COLUMN trecho.documents.revision IS 'Grows with every write of this document.';
+COMMENT ON COLUMN trecho.documents.diverged IS 'True while an application has written over what the source set brought; the next pass of the set makes it equal to its source.';
 COMMENT ON COLUMN trecho.documents.created_at IS 'When the document first appeared here.';
 COMMENT ON COLUMN trecho.documents.updated_at IS 'When the document last changed here.';
 

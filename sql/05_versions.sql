@@ -189,6 +189,46 @@ $function$;
 COMMENT ON FUNCTION trecho._write_versions() IS 'Versions that changed text goes to: the active one and every one being built.';
 REVOKE ALL ON FUNCTION trecho._write_versions() FROM PUBLIC;
 
+CREATE OR REPLACE FUNCTION trecho._check_recipe(p_recipe jsonb)
+RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    v_settings jsonb := p_recipe -> 'chunk_settings';
+    v_key      text;
+    v_value    jsonb;
+BEGIN
+    FOR v_key, v_value IN SELECT k, v FROM jsonb_each(v_settings) AS e (k, v) LOOP
+        IF v_key = 'stable_windows' THEN
+            IF jsonb_typeof(v_value) <> 'boolean' THEN
+                RAISE EXCEPTION 'chunk_settings.% must be true or false, got %', v_key, v_value USING ERRCODE = 'invalid_parameter_value';
+            END IF;
+        ELSIF jsonb_typeof(v_value) <> 'number' OR v_value::text !~ '^[0-9]{1,8}$' OR (v_key = 'timeout_ms' AND v_value::text::integer > 3600000)
+              OR v_value::text::integer < (CASE v_key WHEN 'window_overlap_lines' THEN 0 WHEN 'chunk_max_bytes' THEN 64
+                                                      WHEN 'section_max_chars' THEN 16 ELSE 1 END) THEN
+            RAISE EXCEPTION 'chunk_settings.% must be a whole number in its range, got %', v_key, v_value
+                USING ERRCODE = 'invalid_parameter_value', HINT = 'docs/chunking.md says what each setting takes.';
+        END IF;
+    END LOOP;
+    IF (v_settings ->> 'window_overlap_lines')::integer >= (v_settings ->> 'window_lines')::integer THEN
+        RAISE EXCEPTION 'chunk_settings.window_overlap_lines (%) must be less than window_lines (%)',
+                        v_settings ->> 'window_overlap_lines', v_settings ->> 'window_lines' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    FOR v_key, v_value IN SELECT k, v FROM jsonb_each(p_recipe - 'chunk_settings') AS e (k, v) LOOP
+        IF v_key IN ('dim', 'chunker_version') THEN
+            IF jsonb_typeof(v_value) <> 'number' OR v_value::text !~ '^[0-9]{1,6}$' THEN
+                RAISE EXCEPTION '% must be a whole number, got %', v_key, v_value USING ERRCODE = 'invalid_parameter_value';
+            END IF;
+        ELSIF jsonb_typeof(v_value) <> 'string' THEN
+            RAISE EXCEPTION '% must be text, got %', v_key, v_value USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+    END LOOP;
+END
+$function$;
+COMMENT ON FUNCTION trecho._check_recipe(jsonb) IS 'Raises 22023, naming the key, for a recipe whose values have a wrong type or range.';
+REVOKE ALL ON FUNCTION trecho._check_recipe(jsonb) FROM PUBLIC;
+
 CREATE OR REPLACE FUNCTION trecho.configure(
     recipe jsonb  -- wanted values; keys left out keep the value they have
 )
@@ -215,6 +255,8 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value',
                   HINT = format('Known keys: %s.', (SELECT string_agg(k, ', ' ORDER BY k) FROM jsonb_object_keys(trecho._default_recipe()) AS k));
     END LOOP;
+    PERFORM trecho._check_recipe(trecho._wanted_recipe() || (configure.recipe - 'chunk_settings') || jsonb_build_object(
+        'chunk_settings', (trecho._wanted_recipe() -> 'chunk_settings') || coalesce(configure.recipe -> 'chunk_settings', '{}')));
     IF (configure.recipe ->> 'chunker_version')::integer < v_installed THEN
         RAISE EXCEPTION 'this client has chunker version %, the database has %', configure.recipe ->> 'chunker_version', v_installed
             USING ERRCODE = 'TR004', HINT = 'Upgrade the client to the release that migrated this database.';

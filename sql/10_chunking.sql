@@ -140,6 +140,12 @@ DECLARE
 BEGIN
     SELECT coalesce((v.chunk_settings ->> 'chunk_max_bytes')::integer, 6000) INTO STRICT v_cap
       FROM trecho.index_versions AS v WHERE v.index_version = p_index_version;
+    -- Hold the rows that are there already: gc, purge and drop_project wait for this transaction, or this one for them.
+    PERFORM FROM trecho.chunks AS c
+      JOIN (SELECT DISTINCT u.content_hash, u.text_hash, u.scope FROM unnest(p_cuts) AS u) AS n
+        ON c.content_hash = n.content_hash AND c.text_hash = n.text_hash AND c.scope = n.scope
+     WHERE c.index_version = p_index_version AND c.project = p_project
+     ORDER BY c.content_hash, c.text_hash FOR KEY SHARE OF c;
     INSERT INTO trecho.chunks (index_version, project, scope, source_path, session_id, kind, symbol, language, context, content,
                                chunk_max_bytes, content_hash, text_hash, quarantined, embedding)
     SELECT p_index_version, p_project, n.scope, n.source_path, n.session_id, n.kind, n.symbol, n.language, n.context, n.content,

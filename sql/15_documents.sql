@@ -118,6 +118,39 @@ COMMENT ON FUNCTION trecho._settle_doc_ids(text, text, text[]) IS
     'Give every document of a branch that wants one of these ids its final doc_id. Returns how many changed.';
 REVOKE ALL ON FUNCTION trecho._settle_doc_ids(text, text, text[]) FROM PUBLIC;
 
+CREATE OR REPLACE FUNCTION trecho._check_doc_id(p_doc_id text)
+RETURNS void
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+BEGIN
+    IF octet_length(p_doc_id) > 1000 THEN
+        RAISE EXCEPTION 'doc_id has % bytes, at most 1000 can be indexed', octet_length(p_doc_id)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give the document a shorter id.';
+    END IF;
+END
+$function$;
+COMMENT ON FUNCTION trecho._check_doc_id(text) IS 'Raises 22023 for an identity that no index can hold.';
+REVOKE ALL ON FUNCTION trecho._check_doc_id(text) FROM PUBLIC;
+
+-- Taken before any row of documents, by whoever gives an id that is not the source: two transactions that want one id decide in turn.
+-- 64 locks per branch, so that a pass over many documents does not fill the lock table.
+CREATE OR REPLACE FUNCTION trecho._lock_doc_ids(p_project text, p_branch text, p_wanted text[])
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    v_bucket integer;
+BEGIN
+    FOR v_bucket IN SELECT DISTINCT hashtext(w) & 63 AS bucket FROM unnest(p_wanted) AS w ORDER BY bucket LOOP
+        PERFORM pg_advisory_xact_lock(hashtextextended(concat_ws(E'\x01', 'trecho.doc_id', p_project, p_branch), v_bucket));
+    END LOOP;
+END
+$function$;
+COMMENT ON FUNCTION trecho._lock_doc_ids(text, text, text[]) IS 'Serialise, until the end of the transaction, those who want one of these ids in a branch.';
+REVOKE ALL ON FUNCTION trecho._lock_doc_ids(text, text, text[]) FROM PUBLIC;
+
 CREATE OR REPLACE FUNCTION trecho._store_blob(p_content text)
 RETURNS bytea
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -164,6 +197,10 @@ DECLARE
     v_cuts     trecho.cut_chunk[];
     v_new      trecho.new_placement[];
 BEGIN
+    IF coalesce(put_document.project, '') = '' OR coalesce(put_document.branch, '') = '' OR put_document.doc_id = '' THEN
+        RAISE EXCEPTION 'project, branch and doc_id must not be empty'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave them out to use default, main and the id the document has by itself.';
+    END IF;
     IF put_document.scope IS NULL OR put_document.content IS NULL THEN
         RAISE EXCEPTION 'scope and content must not be NULL'
             USING ERRCODE = 'null_value_not_allowed', HINT = 'To take a document away, call trecho.remove_document.';
@@ -194,6 +231,11 @@ BEGIN
         v_about.doc_id := put_document.session_id::text;
     END IF;
 
+    PERFORM trecho._check_doc_id(coalesce(put_document.doc_id, v_about.doc_id));
+    PERFORM trecho._check_doc_id(put_document.source_path);
+    IF coalesce(put_document.doc_id, v_about.doc_id) <> coalesce(put_document.source_path, put_document.session_id::text) THEN
+        PERFORM trecho._lock_doc_ids(put_document.project, put_document.branch, ARRAY[coalesce(put_document.doc_id, v_about.doc_id)]);
+    END IF;
     SELECT d.* INTO v_old FROM trecho.documents AS d
      WHERE d.project = put_document.project AND d.branch = put_document.branch
        AND d.source = coalesce(put_document.source_path, put_document.session_id::text)
@@ -208,7 +250,7 @@ BEGIN
     ON CONFLICT ON CONSTRAINT documents_source_key DO UPDATE
        SET scope = excluded.scope, source_path = excluded.source_path, session_id = excluded.session_id, wanted_doc_id = excluded.wanted_doc_id,
            doc_id_claimed = excluded.doc_id_claimed, title = excluded.title, language = excluded.language, metadata = excluded.metadata,
-           blob_sha = excluded.blob_sha, revision = nextval('trecho.revision_seq'), updated_at = now()
+           blob_sha = excluded.blob_sha, diverged = d.source_set <> '', revision = nextval('trecho.revision_seq'), updated_at = now()
     RETURNING d.* INTO v_doc;
 
     SELECT d.source INTO v_other FROM trecho.documents AS d
@@ -275,8 +317,8 @@ BEGIN
         WITH gone AS (
             DELETE FROM trecho.documents AS d WHERE d.document_id = ANY (p_document_ids) RETURNING d.*
         ), buried AS (
-            INSERT INTO trecho.tombstones (project, branch, scope, source, doc_id, blob_sha, pass_id)
-            SELECT g.project, g.branch, g.scope, g.source, g.doc_id, g.blob_sha, p_pass_id FROM gone AS g
+            INSERT INTO trecho.tombstones (project, branch, source_set, scope, source, doc_id, blob_sha, pass_id)
+            SELECT g.project, g.branch, g.source_set, g.scope, g.source, g.doc_id, g.blob_sha, p_pass_id FROM gone AS g
         )
         SELECT g.project, g.branch, array_agg(DISTINCT g.wanted_doc_id) AS wanted FROM gone AS g GROUP BY g.project, g.branch
     LOOP

@@ -124,11 +124,12 @@ DECLARE
     v_pass     trecho.passes := trecho._running_pass(pass_documents.pass_id);
     v_versions integer[] := ARRAY(SELECT v.index_version FROM trecho.index_versions AS v WHERE v.state = 'active');
 BEGIN
-    -- A text that the active version lacks is shown as unknown, so that it is staged again and the gap heals.
+    -- A text that the active version lacks, or that an application wrote over the source's, is shown as unknown, so that it is staged again.
     RETURN QUERY
     SELECT coalesce(d.path, d.source), d.source, d.scope, i.blob_sha, d.revision
       FROM trecho.documents AS d
       LEFT JOIN trecho.indexed_documents AS i ON i.document_id = d.document_id AND i.index_version = ANY (v_versions) AND i.blob_sha = d.blob_sha
+            AND NOT d.diverged
      WHERE d.project = v_pass.project AND d.branch = v_pass.branch AND d.source_set = v_pass.source_set;
 END
 $function$;
@@ -156,6 +157,7 @@ DECLARE
     v_source text := stage_document.path;
     v_id     uuid := stage_document.session_id;
     v_base   bigint := stage_document.base_revision;
+    v_old    record;
     v_owner  text;
     v_twin   text;
     v_error  text;
@@ -170,14 +172,30 @@ BEGIN
         v_source := v_id::text;
     END IF;
 
-    -- A session is known by its id, so the caller, who compares paths, cannot know it again when its file moved.
-    SELECT d.source_set, coalesce(v_base, CASE WHEN v_id IS NOT NULL AND d.updated_at < v_pass.started_at THEN d.revision END)
-      INTO v_owner, v_base
-      FROM trecho.documents AS d
+    IF octet_length(v_source) > 1000 THEN
+        RAISE EXCEPTION 'path has % bytes, at most 1000 can be indexed', octet_length(v_source)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Shorten the path.';
+    END IF;
+    -- The caller compares paths, but a session is known by its id: what stood at this path may be another document, which is gone now,
+    -- and this one may have stood at another path.
+    SELECT d.source_set, d.path, d.revision, d.updated_at INTO v_old FROM trecho.documents AS d
      WHERE d.project = v_pass.project AND d.branch = v_pass.branch AND d.source = v_source;
+    v_owner := v_old.source_set;
+    INSERT INTO trecho.staged_documents (pass_id, source, action, scope, source_path, session_id, base_revision, planned_at)
+    SELECT v_pass.pass_id, d.source, 'remove', d.scope, d.source_path, d.session_id, d.revision, now()
+      FROM trecho.documents AS d
+     WHERE d.project = v_pass.project AND d.branch = v_pass.branch AND d.source_set = v_pass.source_set AND d.path = stage_document.path
+       AND d.source <> v_source
+    ON CONFLICT ON CONSTRAINT staged_documents_pkey DO NOTHING;
+    IF v_owner IS NULL AND FOUND THEN
+        v_base := NULL;
+    ELSIF v_owner IS NOT NULL AND v_old.path IS DISTINCT FROM stage_document.path AND v_old.updated_at < v_pass.started_at THEN
+        v_base := v_old.revision;
+    END IF;
     IF v_owner IS DISTINCT FROM v_pass.source_set AND v_owner IS NOT NULL THEN
         v_error := CASE v_owner WHEN '' THEN format('%s was put by an application, and source set %s also claims it', v_source, v_pass.source_set)
-                                ELSE format('%s is claimed by two source sets, %s and %s', v_source, v_owner, v_pass.source_set) END;
+                                ELSE format('%s is claimed by two source sets, %s and %s (trecho.rename_source_set hands a set over)',
+                                            v_source, v_owner, v_pass.source_set) END;
     END IF;
     SELECT s.metadata ->> 'origin' INTO v_twin FROM trecho.staged_documents AS s
      WHERE s.pass_id = v_pass.pass_id AND s.source = v_source AND s.scope = 'session' AND s.metadata ->> 'origin' <> stage_document.path;
@@ -187,7 +205,7 @@ BEGIN
 
     INSERT INTO trecho.staged_documents AS s (pass_id, source, action, scope, source_path, session_id, base_revision, blob_sha, metadata, error)
     VALUES (v_pass.pass_id, v_source, 'write', stage_document.scope, CASE WHEN v_id IS NULL THEN stage_document.path END, v_id,
-            coalesce(v_base, stage_document.base_revision), trecho._store_blob(stage_document.content),
+            v_base, trecho._store_blob(stage_document.content),
             coalesce(stage_document.metadata, '{}') || CASE WHEN v_id IS NULL THEN '{}' ELSE jsonb_build_object('origin', stage_document.path) END,
             v_error)
     ON CONFLICT ON CONSTRAINT staged_documents_pkey DO UPDATE
@@ -234,6 +252,62 @@ COMMENT ON FUNCTION trecho.stage_removals(bigint, text[], bigint[]) IS
 REVOKE ALL ON FUNCTION trecho.stage_removals(bigint, text[], bigint[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.stage_removals(bigint, text[], bigint[]) TO trecho_writer;
 
+CREATE OR REPLACE FUNCTION trecho.refuse_twins(
+    pass_id bigint,
+    paths   text[]  -- files of the source set that are there and unchanged
+)
+RETURNS integer     -- staged documents that one of these files already is
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+#variable_conflict use_column
+DECLARE
+    v_pass  trecho.passes := trecho._running_pass(refuse_twins.pass_id);
+    v_count integer;
+BEGIN
+    UPDATE trecho.staged_documents AS s
+       SET error = format('session %s is in two files, %s and %s', s.source, d.path, s.metadata ->> 'origin')
+      FROM trecho.documents AS d
+     WHERE s.pass_id = v_pass.pass_id AND s.scope = 'session' AND s.action = 'write'
+       AND d.project = v_pass.project AND d.branch = v_pass.branch AND d.source = s.source
+       AND d.path <> s.metadata ->> 'origin' AND d.path = ANY (refuse_twins.paths);
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END
+$function$;
+COMMENT ON FUNCTION trecho.refuse_twins(bigint, text[]) IS
+    'Mark staged sessions whose id an unchanged file of the source set has already: two files are one session, which is an error. Returns how many.';
+REVOKE ALL ON FUNCTION trecho.refuse_twins(bigint, text[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.refuse_twins(bigint, text[]) TO trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.rename_source_set(
+    old_set text,
+    new_set text,
+    project text DEFAULT 'default',
+    branch  text DEFAULT 'main'
+)
+RETURNS integer  -- documents handed over
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    v_count integer;
+BEGIN
+    IF coalesce(rename_source_set.old_set, '') = '' OR coalesce(rename_source_set.new_set, '') = '' THEN
+        RAISE EXCEPTION 'old_set and new_set must not be empty' USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'What applications put belongs to no set and stays theirs.';
+    END IF;
+    UPDATE trecho.documents AS d SET source_set = rename_source_set.new_set
+     WHERE d.project = rename_source_set.project AND d.branch = rename_source_set.branch AND d.source_set = rename_source_set.old_set;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END
+$function$;
+COMMENT ON FUNCTION trecho.rename_source_set(text, text, text, text) IS
+    'Hand every document of a source set over to another one, when a set was renamed or split. Nothing is embedded again. Returns how many.';
+REVOKE ALL ON FUNCTION trecho.rename_source_set(text, text, text, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.rename_source_set(text, text, text, text) TO trecho_writer;
+
 -- Keep a planned document: description and placements.
 CREATE OR REPLACE FUNCTION trecho._record_plan(p_pass trecho.passes, p_version integer, p_cuts trecho.cut_chunk[])
 RETURNS integer
@@ -256,15 +330,18 @@ REVOKE ALL ON FUNCTION trecho._record_plan(trecho.passes, integer, trecho.cut_ch
 
 CREATE OR REPLACE FUNCTION trecho._plan_description(p_pass_id bigint, p_source text, p_about jsonb, p_versions integer[])
 RETURNS void
-LANGUAGE sql VOLATILE PARALLEL UNSAFE
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $function$
+BEGIN
+    PERFORM trecho._check_doc_id(p_about ->> 'doc_id');
     UPDATE trecho.staged_documents AS s
        SET planned_at = clock_timestamp(), planned_versions = p_versions, title = p_about ->> 'title', language = p_about ->> 'language',
            doc_id = CASE WHEN s.scope = 'session' AND NOT coalesce((p_about ->> 'doc_id_claimed')::boolean, false) THEN s.source ELSE p_about ->> 'doc_id' END,
            doc_id_claimed = coalesce((p_about ->> 'doc_id_claimed')::boolean, false),
            metadata = coalesce(p_about -> 'metadata', '{}') || s.metadata
-     WHERE s.pass_id = p_pass_id AND s.source = p_source
+     WHERE s.pass_id = p_pass_id AND s.source = p_source;
+END
 $function$;
 COMMENT ON FUNCTION trecho._plan_description(bigint, text, jsonb, integer[]) IS 'Keep what trecho.describe says about a staged document.';
 REVOKE ALL ON FUNCTION trecho._plan_description(bigint, text, jsonb, integer[]) FROM PUBLIC;
@@ -505,6 +582,8 @@ BEGIN
         END IF;
     END IF;
 
+    PERFORM trecho._lock_doc_ids(v_pass.project, v_pass.branch, ARRAY(
+        SELECT s.doc_id FROM trecho.staged_documents AS s WHERE s.pass_id = v_pass.pass_id AND s.error IS NULL AND s.doc_id <> s.source));
     -- In order of source, as every other writer of several documents: no two can wait for each other. What an application wrote since the
     -- source was read stays as it is.
     PERFORM FROM trecho.documents AS d
@@ -559,7 +638,7 @@ BEGIN
     ), changed AS (
         UPDATE trecho.documents AS d
            SET scope = s.scope, source_path = s.source_path, session_id = s.session_id, wanted_doc_id = s.doc_id, doc_id_claimed = s.doc_id_claimed,
-               title = s.title, language = s.language, metadata = s.metadata, blob_sha = s.blob_sha,
+               title = s.title, language = s.language, metadata = s.metadata, blob_sha = s.blob_sha, diverged = false,
                revision = nextval('trecho.revision_seq'), updated_at = now()
           FROM trecho.staged_documents AS s
          WHERE s.pass_id = v_pass.pass_id AND s.error IS NULL AND s.action = 'write' AND s.base_revision IS NOT NULL
@@ -676,10 +755,16 @@ AS $function$
                                      WHERE p.project = branch_commit.project AND p.branch = branch_commit.branch AND p.outcome = 'published'
                                      ORDER BY p.source_set, p.pass_id DESC) AS l
                         WHERE l.documents_failed > 0)
+           -- What an application wrote over, or removed from, a source is in no difference between commits.
+           AND NOT EXISTS (SELECT FROM trecho.documents AS d
+                            WHERE d.project = branch_commit.project AND d.branch = branch_commit.branch AND d.diverged)
+           AND NOT EXISTS (SELECT FROM trecho.tombstones AS t
+                            WHERE t.project = branch_commit.project AND t.branch = branch_commit.branch AND t.source_set <> ''
+                              AND t.pass_id IS NULL AND t.removed_at >= b.last_completed_at)
       FROM trecho.branches AS b
      WHERE b.project = branch_commit.project AND b.branch = branch_commit.branch
 $function$;
 COMMENT ON FUNCTION trecho.branch_commit(text, text) IS
-    'Commit a branch was last brought to from git, and whether the last pass of each of its sets published every document; where not, the next one must read the whole tree. No row for a branch without a completed pass.';
+    'Commit a branch was last brought to from git, and whether the last pass of each of its sets published every document and no application changed one since; where not, the next one must read the whole tree. No row for a branch without a completed pass.';
 REVOKE ALL ON FUNCTION trecho.branch_commit(text, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.branch_commit(text, text) TO trecho_writer;

@@ -75,6 +75,8 @@ DECLARE
     v_left   integer := gc.max_rows;
     v_count  integer;
     v_busy   text[];
+    v_versions integer[];
+    v_keys   bigint[];
 BEGIN
     IF coalesce(gc.max_rows, 0) < 1 THEN
         RAISE EXCEPTION 'max_rows must be at least 1, got %', coalesce(gc.max_rows::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
@@ -82,16 +84,19 @@ BEGIN
     v_busy := ARRAY(SELECT p.project FROM (SELECT DISTINCT d.project FROM trecho.chunks AS d) AS p
                      WHERE NOT pg_try_advisory_xact_lock(trecho._pass_lock_key(p.project)));
 
-    WITH unplaced AS (
-        SELECT c.index_version, c.chunk_key FROM trecho.chunks AS c
-         WHERE c.created_at < v_before AND NOT c.project = ANY (v_busy)
-           AND NOT EXISTS (SELECT FROM trecho.placements AS p WHERE p.index_version = c.index_version AND p.chunk_key = c.chunk_key)
-           AND NOT EXISTS (SELECT FROM trecho.staged_placements AS s WHERE s.index_version = c.index_version AND s.chunk_key = c.chunk_key)
-           AND NOT EXISTS (SELECT FROM trecho.retired_chunks AS r
-                            WHERE r.index_version = c.index_version AND r.chunk_key = c.chunk_key AND r.retired_at >= v_before)
-         LIMIT v_left
-    )
-    DELETE FROM trecho.chunks AS c USING unplaced AS u WHERE c.index_version = u.index_version AND c.chunk_key = u.chunk_key;
+    -- Locked first and looked at again in a second statement, which sees what was placed meanwhile.
+    SELECT array_agg(u.index_version), array_agg(u.chunk_key) INTO v_versions, v_keys
+      FROM (SELECT c.index_version, c.chunk_key FROM trecho.chunks AS c
+             WHERE c.created_at < v_before AND NOT c.project = ANY (v_busy)
+               AND NOT EXISTS (SELECT FROM trecho.placements AS p WHERE p.index_version = c.index_version AND p.chunk_key = c.chunk_key)
+               AND NOT EXISTS (SELECT FROM trecho.staged_placements AS s WHERE s.index_version = c.index_version AND s.chunk_key = c.chunk_key)
+               AND NOT EXISTS (SELECT FROM trecho.retired_chunks AS r
+                                WHERE r.index_version = c.index_version AND r.chunk_key = c.chunk_key AND r.retired_at >= v_before)
+             LIMIT v_left FOR UPDATE OF c SKIP LOCKED) AS u;
+    DELETE FROM trecho.chunks AS c
+     USING unnest(v_versions, v_keys) AS u (index_version, chunk_key)
+     WHERE c.index_version = u.index_version AND c.chunk_key = u.chunk_key
+       AND NOT EXISTS (SELECT FROM trecho.placements AS p WHERE p.index_version = c.index_version AND p.chunk_key = c.chunk_key);
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_left := v_left - v_count;
 
@@ -164,6 +169,10 @@ BEGIN
     IF v_source IS NULL OR purge.scope IS NULL THEN
         RAISE EXCEPTION 'scope and one of source_path and session_id must be given' USING ERRCODE = 'null_value_not_allowed';
     END IF;
+    -- A put under way that uses some of these chunks ends first, so that what it wrote is erased, too.
+    PERFORM FROM trecho.chunks AS c
+     WHERE c.project = purge.project AND c.scope = purge.scope AND coalesce(c.source_path, c.session_id::text) = v_source
+     ORDER BY c.content_hash, c.text_hash FOR UPDATE;
     v_ids := ARRAY(SELECT d.document_id FROM trecho.documents AS d
                     WHERE d.project = purge.project AND d.scope = purge.scope AND d.source = v_source ORDER BY d.document_id FOR UPDATE);
     PERFORM trecho._remove_documents(v_ids, NULL);
@@ -210,6 +219,8 @@ BEGIN
         RAISE EXCEPTION 'a pass over project % is running', drop_project.project
             USING ERRCODE = 'object_in_use', HINT = 'Wait for it, or end its connection; trecho.pass_holder tells who it is.';
     END IF;
+    PERFORM FROM trecho.documents AS d WHERE d.project = drop_project.project ORDER BY d.source FOR UPDATE;
+    PERFORM FROM trecho.chunks AS c WHERE c.project = drop_project.project ORDER BY c.content_hash, c.text_hash FOR UPDATE;
     DELETE FROM trecho.placements AS p WHERE p.project = drop_project.project;
     DELETE FROM trecho.indexed_documents AS i USING trecho.documents AS d WHERE d.document_id = i.document_id AND d.project = drop_project.project;
     DELETE FROM trecho.documents AS d WHERE d.project = drop_project.project;

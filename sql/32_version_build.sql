@@ -79,7 +79,7 @@ BEGIN
        AND (NOT v.reuse_vectors OR (NOT begin_version_build."full" AND EXISTS (SELECT FROM trecho.drift())))
      ORDER BY v.index_version DESC LIMIT 1;
     -- Builds of a recipe that is no longer wanted.
-    UPDATE trecho.index_versions AS v SET state = 'retired', retired_at = CASE WHEN v.activated_at IS NULL THEN '-infinity' ELSE now() END
+    UPDATE trecho.index_versions AS v SET state = 'retired', retired_at = CASE WHEN v.activated_at IS NULL THEN 'epoch' ELSE now() END
      WHERE v.state = 'building' AND v.index_version IS DISTINCT FROM v_version;
     IF v_version IS NULL AND (begin_version_build."full" OR EXISTS (SELECT FROM trecho.drift())) THEN
         v_version := trecho._create_version(v_wanted, 'building');

@@ -40,8 +40,13 @@ class Source:
 
     def matcher(self) -> Callable[[str], bool]:
         """Says whether the patterns want a path (relative to the source): some of include, none of exclude."""
-        include = pathspec.GitIgnoreSpec.from_lines(self.include)
-        exclude = pathspec.GitIgnoreSpec.from_lines(self.exclude)
+        try:
+            include = pathspec.GitIgnoreSpec.from_lines(self.include)
+            exclude = pathspec.GitIgnoreSpec.from_lines(self.exclude)
+        except ValueError as error:
+            raise UsageError(
+                f"source set {self.set_name!r}: {error}", hint="Write patterns in gitignore syntax."
+            ) from error
         return lambda path: include.match_file(path) and not exclude.match_file(path)
 
 
@@ -161,7 +166,7 @@ def _table(path: Path, data: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _text(path: Path, name: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not value or "\0" in value:
         raise UsageError(f"{path}: {name} must be text that is not empty, got {value!r}")
     return value
 

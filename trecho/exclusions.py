@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pathspec
 
+from trecho.errors import UsageError
+
 # Folders that never hold documents: repositories' own data, dependencies, build output, caches.
 FOLDERS = frozenset(
     {".git", ".hg", ".svn", "node_modules", "target", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"}
@@ -79,8 +81,9 @@ class Exclusions:
         """Rules of a folder, its own .trechoignore and .gitattributes included, wherever in it they stand."""
 
         def read(relative: str) -> str | None:
+            path = root / relative
             try:
-                return (root / relative).read_text(encoding="utf-8", errors="replace")
+                return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
             except OSError:
                 return None
 
@@ -133,11 +136,19 @@ class Exclusions:
             ignore = (self.read_text(prefix + IGNORE_FILE) or "").splitlines()
             attributes = (self.read_text(prefix + ATTRIBUTES_FILE) or "").splitlines()
             found = (
-                pathspec.GitIgnoreSpec.from_lines(ignore),
-                pathspec.GitIgnoreSpec.from_lines([line for text in attributes for line in _generated(text)]),
+                _spec(prefix + IGNORE_FILE, ignore),
+                _spec(prefix + ATTRIBUTES_FILE, [line for text in attributes for line in _generated(text)]),
             )
             self._rules[folder] = found
         return found
+
+
+def _spec(name: str, lines: list[str]) -> Spec:
+    """The rules of a file. Raises: UsageError that names it."""
+    try:
+        return Spec.from_lines(lines)
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}", hint="Write it in gitignore syntax.") from error
 
 
 def _name_reason(name: str) -> str | None:

@@ -125,6 +125,15 @@ def refuse_pooler(conn: Connection) -> None:
 
 
 @dataclass
+class _Seen:
+    """Paths that a source has. unreadable: what cannot be read now, where a folder ends in a slash."""
+
+    changed: set[str] = field(default_factory=set)
+    unchanged: set[str] = field(default_factory=set)
+    unreadable: set[str] = field(default_factory=set)
+
+
+@dataclass
 class _Pass:
     """One pass on the connection that holds its lock."""
 
@@ -217,16 +226,21 @@ class _Pass:
         """Send what differs from the index, and what is gone. Returns documents staged."""
         rows = self.conn.execute("SELECT * FROM trecho.pass_documents(%s)", (self.pass_id,))
         known = {row["path"]: row for row in rows}
-        seen: set[str] = set()
+        seen = _Seen()
         staged = sum(
             self._send(batch, outcome) for batch in _batches(self._changed(files, known, seen, outcome))
         )
+        folders = tuple(path for path in seen.unreadable if path.endswith("/"))
+        present = seen.changed | seen.unchanged | seen.unreadable
+        present |= {path for path in known if folders and path.startswith(folders)}
+        if staged and self.target.scope == "session":
+            self.conn.execute("SELECT trecho.refuse_twins(%s, %s)", (self.pass_id, sorted(seen.unchanged)))
         if self.options.removed is None:
-            gone = [row for path, row in known.items() if path not in seen]
+            gone = [row for path, row in known.items() if path not in present]
         else:
             # A changed file that is left out now (a link, too large) is gone as well.
             named = self.options.removed.union(path for path, _ in outcome.skipped_files)
-            gone = [row for path, row in known.items() if path in named and path not in seen]
+            gone = [row for path, row in known.items() if path in named and path not in present]
         if gone:
             self.conn.execute(
                 "SELECT trecho.stage_removals(%s, %s, %s)",
@@ -235,20 +249,30 @@ class _Pass:
         return staged
 
     def _changed(
-        self, files: Iterable[SourceFile], known: dict[str, Any], seen: set[str], outcome: Outcome
+        self,
+        files: Iterable[SourceFile],
+        known: dict[str, Any],
+        seen: _Seen,
+        outcome: Outcome,
     ) -> Iterator[tuple[str, str, int | None]]:
         for count, file in enumerate(files, 1):
             self.progress.stage(count)
+            if file.data is None and file.skip_reason.startswith("unreadable"):
+                # It is there, so what the index has of it stays; nobody knows whether it changed.
+                outcome.failed.append(f"{file.path}: {file.skip_reason}")
+                seen.unreadable.add(file.path)
+                continue
             if file.data is None:
                 outcome.skipped[file.skip_reason.partition(" (")[0]] += 1
                 outcome.skipped_files.append((file.path, file.skip_reason))
                 continue
-            seen.add(file.path)
             row = known.get(file.path)
             digest = hashlib.sha256(file.data).digest()
             if row is not None and row["scope"] == self.target.scope and row["blob_sha"] == digest:
                 outcome.unchanged += 1
+                seen.unchanged.add(file.path)
                 continue
+            seen.changed.add(file.path)
             yield file.path, file.data.decode(), row["revision"] if row else None
 
     def _send(self, batch: list[tuple[str, str, int | None]], outcome: Outcome) -> int:

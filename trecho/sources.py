@@ -39,6 +39,9 @@ def read_folder(source: Source, max_document_bytes: int) -> Iterator[SourceFile]
             shown = relative.encode(errors="backslashreplace").decode()
             yield SourceFile(source.prefix + shown, None, "name-not-utf-8")
             continue
+        if isinstance(entry, OSError):
+            yield SourceFile(source.prefix + relative, None, f"unreadable ({entry.strerror})")
+            continue
         if not wanted(relative):
             continue
         reason = exclusions.path_reason(relative)
@@ -67,18 +70,31 @@ def _read(entry: os.DirEntry[str], exclusions: Exclusions) -> tuple[bytes | None
     return (None, reason) if reason else (data, None)
 
 
-def _walk(root: Path, exclusions: Exclusions) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Files below root, folder by folder. Excluded folders are not entered; links to folders are not followed."""
+def _walk(root: Path, exclusions: Exclusions) -> Iterator[tuple[str, os.DirEntry[str] | OSError]]:
+    """Files below root, folder by folder, or why one cannot be read (a folder ends in a slash).
+
+    Excluded folders are not entered; links to folders are not followed.
+    """
     pending = [""]
     while pending:
         folder = pending.pop()
         below: list[str] = []
-        with os.scandir(root / folder) as entries:
-            for entry in sorted(entries, key=lambda e: e.name):
-                relative = f"{folder}/{entry.name}" if folder else entry.name
+        try:
+            with os.scandir(root / folder) as found:
+                entries = sorted(found, key=lambda e: e.name)
+        except FileNotFoundError:
+            continue  # it went while the others were read
+        except OSError as error:
+            yield folder + "/", error
+            continue
+        for entry in entries:
+            relative = f"{folder}/{entry.name}" if folder else entry.name
+            try:
                 if entry.is_dir(follow_symlinks=False):
                     if not exclusions.prunes(relative):
                         below.append(relative)
                 elif entry.is_file():
                     yield relative, entry
+            except OSError as error:
+                yield relative, error
         pending.extend(reversed(below))

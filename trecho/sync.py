@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from psycopg.types.json import Jsonb
 
 from trecho.config import SCOPES, Config, Source, find_config, folder_source, load_config
@@ -19,10 +21,20 @@ from trecho.reconcile import Embedder, Options, Outcome, Target, run_pass
 from trecho.sources import SourceFile, read_folder
 
 HELP = "make the index equal to folders (trecho.toml, or one FOLDER with --scope)"
+# A deleted branch waits for a pass over its project, up to a minute.
+_DROP_TRIES = 120
+_DROP_PAUSE_S = 0.5
 _CODE_HINT = (
     "An index of code is only true while git keeps it so: commit it and use trecho sync --git. "
     "A plain folder of code can be indexed with --scope docs if you accept that it goes stale."
 )
+
+
+def not_empty(value: str) -> str:
+    """An argument that may not be empty: an unset variable of a script must not mean the default."""
+    if not value:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return value
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -145,8 +157,10 @@ def _sync_git(args: argparse.Namespace, dsn: str) -> list[Outcome]:
     before, after = git_sync.split_range(args.git or "HEAD")
     branch = args.branch or repo.current_branch() or "main"
     if git_sync.is_zero(after):
-        project = args.project or (load_config(args.config).project if args.config else "default")
-        return [_drop_branch(dsn, project, branch)]
+        # The project is what the branch said when it was indexed.
+        last = (repo.commit(before) if before else None) or repo.commit("HEAD")
+        config = git_sync.repository_config(repo, last, args.config) if last else Config(Path())
+        return [_drop_branch(dsn, args.project or config.project, branch)]
     commit = repo.commit(after)
     if commit is None:
         raise UsageError(
@@ -162,7 +176,16 @@ def _sync_git(args: argparse.Namespace, dsn: str) -> list[Outcome]:
 def _drop_branch(dsn: str, project: str, branch: str) -> Outcome:
     """A deleted branch of git takes its placements along."""
     with connection(dsn, application_name="trecho sync", autocommit=True) as conn:
-        row = conn.execute("SELECT trecho.drop_branch(%s, %s) AS removed", (project, branch)).fetchone()
+        for _ in range(_DROP_TRIES):
+            try:
+                row = conn.execute(
+                    "SELECT trecho.drop_branch(%s, %s) AS removed", (project, branch)
+                ).fetchone()
+                break
+            except psycopg.errors.ObjectInUse:  # a pass over the project runs
+                time.sleep(_DROP_PAUSE_S)
+        else:
+            row = conn.execute("SELECT trecho.drop_branch(%s, %s) AS removed", (project, branch)).fetchone()
     removed = int(row["removed"]) if row else 0
     note(f"branch {branch} ({project}): deleted, {removed} documents removed")
     return Outcome(project, branch, "", counts={"documents_removed": removed})
