@@ -255,3 +255,129 @@ def test_status__check_tells_a_monitor_by_exit_code(trecho: CLI, dsn: str, tmp_p
     ran = trecho("status", "--check", "--json", dsn=dsn)
     assert ran.code == 0 and json.loads(ran.out)["health"]["documents"] == 1
     assert "docs" in trecho("status", dsn=dsn).out
+
+
+def session(sid: str, word: str) -> str:
+    return json.dumps(
+        {
+            "session_id": sid,
+            "events": [{"role": "ana", "at": "2026-03-01T10:00:00Z", "text": f"Fala de {word}."}],
+        }
+    )
+
+
+SESSIONS = (
+    "0b3f6c3e-5f4e-4a57-9d0b-7f6f7f0d1a11",
+    "1b3f6c3e-5f4e-4a57-9d0b-7f6f7f0d1a22",
+    "2b3f6c3e-5f4e-4a57-9d0b-7f6f7f0d1a33",
+)
+
+
+def spoken(dsn: str) -> dict[str, tuple[str, str]]:
+    """Session -> its file and its word, of what is published."""
+    found = rows(
+        dsn,
+        "SELECT d.source, d.path, c.content FROM trecho.documents AS d JOIN trecho.placements AS p USING (document_id)"
+        "  JOIN trecho.chunks AS c ON c.index_version = p.index_version AND c.chunk_key = p.chunk_key",
+    )
+    return {r["source"]: (r["path"], r["content"].rpartition("Fala de ")[2].rstrip(".\n")) for r in found}
+
+
+def test_sessions__that_swap_files_change_their_id_or_their_text_are_followed(
+    trecho: CLI, dsn: str, tmp_path: Path
+) -> None:
+    folder, (a, b, c) = tmp_path / "s", SESSIONS
+    args = (str(folder), "--scope", "session", "--allow-mass-delete")
+    write(folder, {"a.json": session(a, "abacaxi"), "b.json": session(b, "banana")})
+    synced(trecho, dsn, *args)
+    assert spoken(dsn) == {a: ("s/a.json", "abacaxi"), b: ("s/b.json", "banana")}
+    write(folder, {"a.json": session(b, "banana"), "b.json": session(a, "abacaxi")})
+    synced(trecho, dsn, *args)
+    assert spoken(dsn) == {a: ("s/b.json", "abacaxi"), b: ("s/a.json", "banana")}
+    write(folder, {"a.json": session(c, "caju")})
+    synced(trecho, dsn, *args)
+    assert spoken(dsn) == {a: ("s/b.json", "abacaxi"), c: ("s/a.json", "caju")}
+    (folder / "b.json").unlink()
+    synced(trecho, dsn, *args)
+    assert spoken(dsn) == {c: ("s/a.json", "caju")}
+
+
+def test_one_session_in_two_files__is_an_error_whenever_the_second_comes(
+    trecho: CLI, dsn: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "s"
+    write(folder, {"a.json": session(SESSIONS[0], "um")})
+    synced(trecho, dsn, str(folder), "--scope", "session")
+    write(folder, {"b.json": session(SESSIONS[0], "dois")})
+    for _ in range(2):
+        outcome = synced(trecho, dsn, str(folder), "--scope", "session", code=7)[0]
+        assert "a.json" in outcome["failed"][0] and "b.json" in outcome["failed"][0]
+        assert spoken(dsn) == {SESSIONS[0]: ("s/a.json", "um")}
+
+
+def test_a_set_whose_scope_changes__is_written_anew(trecho: CLI, dsn: str, tmp_path: Path) -> None:
+    write(tmp_path, {"s/t.txt": "ana: Fala de um\n"})
+    for scope in ("docs", "session", "docs"):
+        synced(trecho, dsn, str(tmp_path / "s"), "--scope", scope, "--allow-mass-delete")
+        assert rows(dsn, "SELECT scope::text FROM trecho.documents") == [{"scope": scope}]
+
+
+def test_what_an_application_wrote_over_a_source__is_undone_by_the_next_sync(
+    trecho: CLI, dsn: str, tmp_path: Path
+) -> None:
+    write(tmp_path, {"d/a.md": doc("A")})
+    synced(trecho, dsn, str(tmp_path / "d"))
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(
+            "SELECT trecho.put_document('docs', %s, 'd/a.md', title => 'Outro', metadata => '{\"x\": 1}')",
+            (doc("A"),),
+        )
+    synced(trecho, dsn, str(tmp_path / "d"))
+    assert rows(dsn, "SELECT title, metadata FROM trecho.documents") == [{"title": "A", "metadata": {}}]
+    assert synced(trecho, dsn, str(tmp_path / "d"))[0]["unchanged"] == 1
+
+
+def test_odd_entries__are_named_and_the_rest_indexed(trecho: CLI, dsn: str, tmp_path: Path) -> None:
+    import os
+
+    write(tmp_path, {"d/a.md": doc("A"), "d/longo.md": "---\nid: " + "x" * 9000 + "\n---\n# L\n"})
+    (tmp_path / "d" / "volta.md").symlink_to("volta.md")
+    os.mkfifo(tmp_path / "d" / ".trechoignore")
+    outcome = synced(trecho, dsn, str(tmp_path / "d"), code=7)[0]
+    assert any("longo.md" in line and "1000" in line for line in outcome["failed"])
+    assert sources(dsn) == ["d/a.md"]
+    (tmp_path / "d" / ".trechoignore").unlink()
+    write(tmp_path, {"d/.trechoignore": "!\n"})
+    ran = trecho("sync", str(tmp_path / "d"), "--no-embed", dsn=dsn)
+    assert ran.code == 2 and ".trechoignore" in ran.err
+
+
+def test_a_file_that_cannot_be_read_now__keeps_what_the_index_has_of_it(
+    trecho: CLI, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+
+    write(tmp_path, {"d/a.md": doc("A"), "d/b.md": doc("B"), "d/sub/c.md": doc("C")})
+    synced(trecho, dsn, str(tmp_path / "d"))
+    whole, scandir = sources(dsn), os.scandir
+
+    def failing(path: Any) -> Any:
+        if str(path).endswith("sub"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr("trecho.sources.os.scandir", failing)
+    (tmp_path / "d" / "b.md").unlink()
+    outcome = synced(trecho, dsn, str(tmp_path / "d"), code=7)[0]
+    assert "d/sub/" in outcome["failed"][0]
+    assert sources(dsn) == [s for s in whole if s != "d/b.md"]
+
+
+def test_a_renamed_set__can_be_handed_over(trecho: CLI, dsn: str, tmp_path: Path) -> None:
+    write(tmp_path, {"d/a.md": doc("A")})
+    synced(trecho, dsn, str(tmp_path / "d"), "--set", "velho")
+    outcome = synced(trecho, dsn, str(tmp_path / "d"), "--set", "novo", code=7)[0]
+    assert "rename_source_set" in outcome["failed"][0]
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        assert conn.execute("SELECT trecho.rename_source_set('velho', 'novo')").fetchone() == (1,)
+    assert synced(trecho, dsn, str(tmp_path / "d"), "--set", "novo")[0]["unchanged"] == 1

@@ -243,3 +243,33 @@ def test_a_password__is_not_written_into_the_hook(trecho: CLI, repo: Repo) -> No
     ran = trecho("hook", "install", "--repo", str(repo.path), dsn="postgresql://ana:segredo@localhost/x")
     assert ran.code == 4 and "segredo" not in ran.err + ran.out
     assert not (repo.path / ".git" / "hooks" / "post-receive").exists()
+
+
+def test_what_an_application_changes_on_a_source__is_made_equal_again(
+    trecho: CLI, dsn: str, repo: Repo
+) -> None:
+    repo.commit({"a.md": doc("A"), "b.md": doc("B")})
+    synced(trecho, dsn, repo, "--git")
+    before = whole(dsn)
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("SELECT trecho.put_document('docs', 'da aplicação', 'a.md')")
+        conn.execute("SELECT trecho.remove_document('docs', 'b.md')")
+    synced(trecho, dsn, repo, "--git")
+    assert whole(dsn) == before
+    assert synced(trecho, dsn, repo, "--git")["looked_at"] == 0
+
+
+def test_deleted_branch__goes_from_the_project_of_its_configuration(
+    trecho: CLI, dsn: str, repo: Repo
+) -> None:
+    tip = repo.commit(
+        {
+            "trecho.toml": '[project]\nname = "plataforma"\n[[source]]\nset = "m"\npath = "."\n',
+            "a.md": doc("A"),
+        }
+    )
+    synced(trecho, dsn, repo, "--git", tip, "--branch", "b4")
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("SELECT trecho.put_document('docs', 'x', 'fica.md', branch => 'b4')")
+    synced(trecho, dsn, repo, "--git", f"{tip}..{ZERO}", "--branch", "b4")
+    assert set(documents(dsn, "b4")) == {"fica.md"}

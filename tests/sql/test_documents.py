@@ -384,3 +384,107 @@ def test_gc__keeps_audit_rows_for_the_retention_and_no_longer(db: Connection) ->
     db.execute("SET trecho.retention = '-1 second'")
     db.execute("SELECT trecho.gc()")
     assert audit_rows() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "eraser",
+    ["SELECT trecho.gc()", "SELECT trecho.purge('docs', 'guia.md')", "SELECT trecho.drop_project('default')"],
+)
+def test_a_put_under_way__keeps_the_chunks_it_uses_again_or_writes_its_own(dsn: str, eraser: str) -> None:
+    """The put has reused a chunk and not committed; whoever deletes waits, and nothing half is left."""
+    with (
+        psycopg.connect(dsn, row_factory=dict_row) as app,
+        psycopg.connect(dsn, row_factory=dict_row, autocommit=True) as admin,
+    ):
+        put(app)
+        app.execute("SELECT trecho.remove_document('docs', 'guia.md')")
+        app.commit()
+        admin.execute("SET trecho.grace = '0'")
+        put(app)
+        done = threading.Event()
+
+        def erase() -> None:
+            admin.execute(eraser.encode())
+            done.set()
+
+        thread = threading.Thread(target=erase)
+        thread.start()
+        with psycopg.connect(dsn, autocommit=True) as watcher:
+            while not done.is_set():
+                row = watcher.execute(
+                    "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted", (admin.info.backend_pid,)
+                ).fetchone()
+                if row and row[0]:
+                    break
+        app.commit()
+        thread.join()
+        documents = app.execute("SELECT count(*) AS n FROM trecho.documents").fetchone()
+        lost = app.execute(
+            "SELECT p.chunk_id FROM trecho.placements AS p WHERE NOT EXISTS (SELECT FROM trecho.chunks AS c WHERE c.chunk_key = p.chunk_key)"
+        ).fetchall()
+        assert lost == []
+        assert documents == {"n": len({r["source"] for r in standing(app)})}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "key"),
+    [
+        ('{"chunk_settings": {"section_max_chars": "x"}}', "section_max_chars"),
+        ('{"chunk_settings": {"chunk_max_bytes": -5}}', "chunk_max_bytes"),
+        ('{"chunk_settings": {"stable_windows": "yes"}}', "stable_windows"),
+        ('{"chunk_settings": {"window_overlap_lines": 60}}', "window_overlap_lines"),
+        ('{"chunk_settings": {"other": 1}}', "other"),
+        ('{"provider": 5}', "provider"),
+        ('{"dim": "x"}', "dim"),
+        ('{"dim": 0}', "dim"),
+        ('{"modell": "x"}', "modell"),
+    ],
+)
+def test_configure__refuses_a_wrong_value_by_name_and_stores_nothing(
+    shared_db: Connection, recipe: str, key: str
+) -> None:
+    before = shared_db.execute("SELECT configured_recipe FROM trecho.index_state").fetchone()
+    with pytest.raises(psycopg.Error, match=key) as caught, shared_db.transaction():
+        shared_db.execute("SELECT trecho.configure(%s)", (recipe,))
+    assert caught.value.sqlstate == "22023"
+    assert shared_db.execute("SELECT configured_recipe FROM trecho.index_state").fetchone() == before
+    put(shared_db)
+
+
+def test_default_recipe__has_the_settings_and_version_of_the_chunkers(shared_db: Connection) -> None:
+    from trecho_chunkers.model import Settings
+    from trecho_chunkers.version import CHUNKER_VERSION
+
+    row = shared_db.execute("SELECT trecho._default_recipe() AS recipe").fetchone()
+    assert row is not None
+    assert row["recipe"]["chunk_settings"] == Settings()._asdict()
+    assert row["recipe"]["chunker_version"] == CHUNKER_VERSION
+
+
+def test_identities_too_long_for_an_index__are_refused_with_the_limit(shared_db: Connection) -> None:
+    for more in ({"doc_id": "x" * 2000}, {"path": "x" * 2000}):
+        with pytest.raises(psycopg.Error, match="1000") as caught, shared_db.transaction():
+            put(shared_db, **more)
+        assert caught.value.sqlstate == "22023"
+
+
+def test_two_writers_that_derive_one_number__both_get_their_paths(dsn: str) -> None:
+    with (
+        psycopg.connect(dsn, row_factory=dict_row) as one,
+        psycopg.connect(dsn, row_factory=dict_row, autocommit=True) as two,
+    ):
+        put(one, "0009-a.md", "# A\n\ntexto\n", scope="adr")
+        thread = threading.Thread(target=lambda: put(two, "0009-b.md", "# B\n\ntexto\n", scope="adr"))
+        thread.start()
+        with psycopg.connect(dsn, autocommit=True) as watcher:
+            while not watcher.execute(
+                "SELECT FROM pg_locks WHERE pid = %s AND NOT granted", (two.info.backend_pid,)
+            ).rowcount:
+                pass
+        one.commit()
+        thread.join()
+        ids = one.execute("SELECT source, doc_id FROM trecho.documents ORDER BY 1").fetchall()
+        assert ids == [
+            {"source": "0009-a.md", "doc_id": "0009-a.md"},
+            {"source": "0009-b.md", "doc_id": "0009-b.md"},
+        ]
