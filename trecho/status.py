@@ -83,12 +83,18 @@ def _page(
             f"{'pass':>6}  {'started':<19}  {'outcome':<10} {'written':>7} {'removed':>7} {'failed':>6}  source set"
         )
         lines.extend(
-            f"{row['pass_id']:>6}  {row['started_at']:%Y-%m-%d %H:%M:%S}  {row['outcome']:<10} "
+            f"{row['pass_id']:>6}  {row['started_at']:%Y-%m-%d %H:%M:%S}  {_outcome(row, health):<10} "
             f"{row['documents_written']:>7} {row['documents_removed']:>7} {row['documents_failed']:>6}  "
             f"{row['source_set']}{': ' + row['error'] if row['error'] else ''}"
             for row in passes
         )
     return lines
+
+
+def _outcome(row: dict[str, Any], health: dict[str, Any]) -> str:
+    """A pass whose connection is gone stands as running until the next one begins."""
+    dead = row["outcome"] == "running" and row["pass_id"] != health["running_pass"]
+    return "killed" if dead else str(row["outcome"])
 
 
 def _why_not_current(health: dict[str, Any]) -> list[str]:
