@@ -52,8 +52,8 @@ class Corpus:
 
     Sentences are FaQuAD's, mixed within a topic. Rare words give way to invented ones, drawn from a vocabulary of
     120,000 with Zipf-like frequencies, so that a word of a question is about as rare in 100,000 chunks as it is in
-    real ones. The vector of a chunk is a mixture of the vectors of three paragraphs of the topic and one other,
-    with a little noise: clusters, as real vectors have.
+    real ones. The vector of a chunk is a mixture of the vectors of two paragraphs of the topic, with noise: clusters,
+    as real vectors have.
     """
 
     def __init__(self, source: Questions, vectors: NDArray[np.float32], seed: int = 1) -> None:
@@ -125,10 +125,11 @@ class Corpus:
             self._sentence(topic if self._rng.random() < 0.85 else other)
             for _ in range(int(self._rng.integers(3, 9)))
         )
-        members = [*self._rng.choice(self._topics[topic], 3), int(self._rng.integers(len(self._vectors)))]
-        vector = self._rng.dirichlet([3, 2, 2, 1]) @ self._vectors[members]
+        members = self._topics[topic]
+        first, second = self._rng.integers(len(members), size=2)
+        vector = 0.7 * self._vectors[members[first]] + 0.3 * self._vectors[members[second]]
         noise = np.zeros_like(vector)
-        noise[:384] = self._rng.standard_normal(384) * (0.1 / np.sqrt(384))
+        noise[:384] = self._rng.standard_normal(384) * (0.3 / np.sqrt(384))
         vector = vector + noise
         return Passage(text[:3000], (vector / np.linalg.norm(vector)).astype(np.float32))
 

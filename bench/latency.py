@@ -130,7 +130,7 @@ def agreement(
             )
             found["recall@10 of vectors"].append(len(near & ours) / max(1, len(near)))
             row = conn.execute(
-                "SELECT words::text, base_sql || ' + ' || rest_sql FROM trecho.lexeme_totals,"
+                "SELECT words::text, score_sql FROM trecho.lexeme_totals,"
                 " trecho._parse_query(%s, %s, false, 3000, chunk_count, 1 / sample_fraction)",
                 (question, version),
             ).fetchone()

@@ -247,12 +247,12 @@ BEGIN
             -- In order of a first score, from which the rest of the whole score is left out that costs much and moves little. Both parts
             -- only add, so what is not among the first c_reranked stays behind them at any depth, and pages continue each other.
             v_sql := format($sql$
-                SELECT array_agg(ROW(h.chunk_key, h.document_id, h.ordinal, h.base + CASE WHEN h.place <= %s THEN %s ELSE 0 END, NULL, NULL, NULL)::trecho.search_hit)
+                SELECT array_agg(ROW(h.chunk_key, h.document_id, h.ordinal, CASE WHEN h.place <= %s THEN %s ELSE h.base END, NULL, NULL, NULL)::trecho.search_hit)
                   FROM (SELECT l.*, row_number() OVER (ORDER BY l.base DESC, l.chunk_key) AS place
                           FROM (SELECT s.chunk_key, s.base, v.document_id, v.ordinal FROM (%s) AS s CROSS JOIN LATERAL (%s) AS v LIMIT %s) AS l) AS h
                   JOIN %s AS c ON c.chunk_key = h.chunk_key
                 $sql$,
-                c_reranked, v_words.rest_sql,
+                c_reranked, v_words.score_sql,
                 CASE WHEN v_few
                      THEN format('SELECT f.chunk_key, f.document_id, f.ordinal, %s AS base FROM (%s) AS f JOIN %s AS c ON c.chunk_key = f.chunk_key WHERE %s AND c.search_vector @@ %L::tsquery ORDER BY base DESC, f.chunk_key',
                                  v_words.base_sql, v_filtered, v_chunks, v_chunk, v_words.words::text)
@@ -385,7 +385,7 @@ BEGIN
             SELECT array_agg(ROW(f.chunk_key, f.document_id, f.ordinal, f.lexical, f.semantic, f.score, f.rank)::trecho.search_hit ORDER BY f.rank)
               FROM final AS f WHERE f.rank > $12 AND f.rank <= $12 + $13
             $sql$,
-            v_words.base_sql || ' + ' || v_words.rest_sql, v_chunks, c_min_depth, c_min_depth,
+            v_words.score_sql, v_chunks, c_min_depth, c_min_depth,
             CASE p_fusion
                 WHEN 'rrf' THEN 'greatest(0, $14 * CASE WHEN t.lexical > 0 THEN 61.0 / (60 + t.lexical_rank) ELSE 0 END + (1 - $14) * CASE WHEN t.semantic IS NULL THEN 0 ELSE 61.0 / (60 + t.semantic_rank) END)::double precision'
                 ELSE 'least(1, greatest(0, $14 * coalesce((t.lexical - b.lexical_low) / b.lexical_range, 1) + (1 - $14) * coalesce((coalesce(t.semantic, b.semantic_mean) - b.semantic_low) / b.semantic_range, 1)))'
