@@ -417,7 +417,7 @@ CREATE UNIQUE INDEX chunks_1_identity ON trecho.chunks_1 USING btree (content_ha
 CREATE INDEX chunks_1_pending ON trecho.chunks_1 USING btree (text_hash) WHERE (embedding IS NULL);
 CREATE UNIQUE INDEX chunks_1_pkey ON trecho.chunks_1 USING btree (chunk_key);
 CREATE INDEX chunks_1_text ON trecho.chunks_1 USING btree (text_hash);
-CREATE INDEX chunks_1_vectors ON trecho.chunks_1 USING hnsw (embedding @extension@.vector_cosine_ops) WITH (m='16', ef_construction='200');
+CREATE INDEX chunks_1_vectors ON trecho.chunks_1 USING hnsw (embedding @extension@.vector_cosine_ops) WITH (m='16', ef_construction='64');
 CREATE INDEX chunks_1_words ON trecho.chunks_1 USING gin (search_vector);
 CREATE INDEX documents_blob_sha_idx ON trecho.documents USING btree (blob_sha);
 CREATE UNIQUE INDEX documents_doc_id_key ON trecho.documents USING btree (project, branch, doc_id);
