@@ -3,6 +3,8 @@
 
 PYTHON := .venv/bin/python
 # Tests run on the server of this checkout, or on TRECHO_TEST_DSN; never on TRECHO_DSN.
+# A pytest process per core, each with databases of its own; the server bears four.
+WORKERS := --numprocesses auto --maxprocesses 4
 TEST_SERVER := $(if $(TRECHO_TEST_DSN),,server)
 
 .DEFAULT_GOAL := help
@@ -30,7 +32,7 @@ quickstart: server ## index the example handbook and ask it three questions
 	@scripts/quickstart.sh
 
 test: venv $(TEST_SERVER) ## the fast tests
-	$(PYTHON) -m pytest -m "not slow"
+	$(PYTHON) -m pytest $(WORKERS) -m "not slow"
 
 test-slow: venv $(TEST_SERVER) ## crash, race, container and large-input tests
 	$(PYTHON) -m pytest -m slow
