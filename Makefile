@@ -2,9 +2,9 @@
 # CI calls the same targets (.ci/run). docs/server.md explains the server ones.
 
 PYTHON := .venv/bin/python
-# Tests run on the server of this checkout, or on TRECHO_TEST_DSN; never on TRECHO_DSN.
 # A pytest process per core, each with databases of its own; the server bears four.
 WORKERS := --numprocesses auto --maxprocesses 4
+# Tests run on the server of this checkout, or on TRECHO_TEST_DSN; never on TRECHO_DSN.
 TEST_SERVER := $(if $(TRECHO_TEST_DSN),,server)
 
 .DEFAULT_GOAL := help
