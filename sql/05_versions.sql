@@ -28,10 +28,10 @@ RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $function$
-    SELECT trecho._default_recipe() || (s.configured_recipe - 'chunk_settings')
+    SELECT trecho._default_recipe() || coalesce(s.configured_recipe - 'chunk_settings', '{}')
            || jsonb_build_object('chunk_settings',
                   (trecho._default_recipe() -> 'chunk_settings') || coalesce(s.configured_recipe -> 'chunk_settings', '{}'))
-      FROM trecho.index_state AS s
+      FROM (SELECT) AS one LEFT JOIN trecho.index_state AS s ON true
 $function$;
 COMMENT ON FUNCTION trecho._wanted_recipe() IS 'The configured recipe with every default filled in.';
 REVOKE ALL ON FUNCTION trecho._wanted_recipe() FROM PUBLIC;
@@ -152,6 +152,26 @@ $function$;
 COMMENT ON FUNCTION trecho._set_recipe(integer, jsonb) IS 'Write a recipe into the row of a version.';
 REVOKE ALL ON FUNCTION trecho._set_recipe(integer, jsonb) FROM PUBLIC;
 
+-- A migration makes these rows; the extension does not, because a dump of its database would then restore them beside what became of them,
+-- and a grant that was taken away would come back.
+CREATE OR REPLACE FUNCTION trecho._ensure_state()
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+BEGIN
+    IF NOT EXISTS (SELECT FROM trecho.index_state) THEN
+        INSERT INTO trecho.index_state DEFAULT VALUES ON CONFLICT ON CONSTRAINT index_state_pkey DO NOTHING;
+        IF FOUND THEN
+            INSERT INTO trecho.project_grants (role_name, project) VALUES ('trecho_reader', '*')
+            ON CONFLICT ON CONSTRAINT project_grants_pkey DO NOTHING;
+        END IF;
+    END IF;
+END
+$function$;
+COMMENT ON FUNCTION trecho._ensure_state() IS 'Make the row of index_state, and the grant of every project to every reader, where nothing has been written yet.';
+REVOKE ALL ON FUNCTION trecho._ensure_state() FROM PUBLIC;
+
 CREATE OR REPLACE FUNCTION trecho._ensure_version()
 RETURNS integer
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
@@ -162,6 +182,7 @@ DECLARE
 BEGIN
     SELECT s.active_version INTO v_version FROM trecho.index_state AS s;
     IF v_version IS NULL THEN
+        PERFORM trecho._ensure_state();
         SELECT s.active_version INTO v_version FROM trecho.index_state AS s FOR UPDATE;
         IF v_version IS NULL THEN
             v_version := trecho._create_version(trecho._wanted_recipe(), 'active');
@@ -266,6 +287,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give the number of dimensions that the model returns.';
     END IF;
 
+    PERFORM trecho._ensure_state();
     UPDATE trecho.index_state AS s
        SET configured_recipe = (s.configured_recipe || configure.recipe)
            || CASE WHEN configure.recipe ? 'chunk_settings'

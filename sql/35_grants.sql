@@ -21,7 +21,8 @@ BEGIN
     RETURN pg_has_role(trecho._caller(), 'trecho_owner', 'MEMBER')
         OR EXISTS (SELECT FROM trecho.project_grants AS g
                      JOIN pg_roles AS r ON r.rolname = g.role_name
-                    WHERE g.project IN (p_project, '*') AND pg_has_role(trecho._caller(), r.oid, 'MEMBER'));
+                    WHERE g.project IN (p_project, '*') AND pg_has_role(trecho._caller(), r.oid, 'MEMBER'))
+        OR NOT EXISTS (SELECT FROM trecho.index_state);  -- nothing was ever written, and the first grant comes with it
 END
 $function$;
 COMMENT ON FUNCTION trecho._may_read(text) IS 'True when the caller is a member of trecho_owner, or of a role that project_grants lets read the project.';
@@ -62,6 +63,7 @@ BEGIN
         RAISE EXCEPTION 'role % does not exist', coalesce(quote_ident(grant_project.role), 'NULL')
             USING ERRCODE = 'undefined_object', HINT = 'Create the role first.';
     END IF;
+    PERFORM trecho._ensure_state();
     INSERT INTO trecho.project_grants (role_name, project) VALUES (grant_project.role, grant_project.project)
     ON CONFLICT ON CONSTRAINT project_grants_pkey DO NOTHING;
     RETURN FOUND;
@@ -81,6 +83,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $function$
 BEGIN
+    PERFORM trecho._ensure_state();
     DELETE FROM trecho.project_grants AS g
      WHERE g.role_name = revoke_project.role AND g.project = revoke_project.project;
     RETURN FOUND;

@@ -17,6 +17,8 @@ from trecho.errors import ExitCode, TrechoError, UsageError, from_database
 # command is used, so it may import what it likes.
 COMMANDS: dict[str, str] = {
     "migrate": "trecho.migrate",
+    "uninstall": "trecho.uninstall",
+    "bundle": "trecho.bundle",
     "preflight": "trecho.preflight",
     "lint": "trecho.lint",
     "sync": "trecho.sync",

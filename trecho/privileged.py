@@ -10,11 +10,12 @@ import psycopg
 from psycopg.rows import dict_row
 
 from trecho.db import server_name
+from trecho.drift import OURS, made_by, note_objects
 from trecho.resources import CHUNKER_FILE, Release
-from trecho.statements import quote_name, quote_text, resolve
+from trecho.statements import parse, quote_name, quote_text, resolve
 
 MIN_SERVER = 160000
-ROLES = ("trecho_owner", "trecho_reader", "trecho_writer", "trecho_operator")
+ROLES = OURS
 MEMBERSHIPS = (("trecho_reader", "trecho_writer"), ("trecho_writer", "trecho_operator"))
 # Extension -> lowest version that will do, and the Debian package that brings its files.
 EXTENSIONS: dict[str, tuple[tuple[int, ...], str]] = {
@@ -87,6 +88,8 @@ class Facts:
     chunker_version: int | None
     foreign_functions: list[str]  # PL/Python functions that a non-superuser owns
     chunking: str | None
+    extension: str | None = None  # version of the extension trecho, where the database was set up with it
+    extension_available: str | None = None  # the one that ALTER EXTENSION trecho UPDATE would bring
     needs: list[Need] = field(default_factory=list)
 
     @property
@@ -114,7 +117,10 @@ SELECT pg_catalog.current_setting('server_version_num')::int AS version,
        pg_catalog.pg_is_in_recovery() AS read_only,
        pg_catalog.current_setting('server_encoding') AS encoding,
        (SELECT o.rolname FROM pg_catalog.pg_namespace AS n JOIN pg_catalog.pg_roles AS o ON o.oid = n.nspowner
-         WHERE n.nspname = 'trecho') AS schema_owner
+         WHERE n.nspname = 'trecho') AS schema_owner,
+       (SELECT e.extversion FROM pg_catalog.pg_extension AS e WHERE e.extname = 'trecho') AS extension,
+       (SELECT a.default_version FROM pg_catalog.pg_available_extensions AS a
+         WHERE a.name = 'trecho') AS extension_available
   FROM pg_catalog.pg_roles AS r
  WHERE r.rolname = current_user
 """
@@ -220,6 +226,8 @@ def read_facts(conn: psycopg.Connection[Any]) -> Facts:
             i["signature"] for i in chunkers if i["language"] == "plpython3u" and not i["superuser"]
         ],
         chunking=_chunking(cur),
+        extension=row["extension"],
+        extension_available=row["extension_available"],
     )
 
 
@@ -498,5 +506,13 @@ def operator_script(release: Release, facts: Facts, chunking: str, needs: Iterab
         lines += [f"-- {name}", text.rstrip("\n")]
         if name.endswith("10_roles.sql") and not facts.superuser:
             lines.append(f"GRANT trecho_owner TO {role};  -- the role that migrates")
-    lines += ["COMMIT;", ""]
+    made = {name: made_by(parse(text, name)) for name, text in privileged_sources(release, facts, chunking)}
+    lines += [
+        # Else trecho migrate would take the new functions for altered ones.
+        "DO $do$ BEGIN IF pg_catalog.to_regclass('trecho.schema_objects') IS NOT NULL THEN",
+        note_objects(made, release) + ";",
+        "END IF; END $do$;",
+        "COMMIT;",
+        "",
+    ]
     return "\n".join(lines)

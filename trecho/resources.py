@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
+import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -110,6 +111,15 @@ class Release:
         template = _read_text(self.root / CHUNKER_FILE)
         parts = [template, *(f"{name}\0{text}" for name, text in self.chunker_sources.items())]
         return sha256("\0".join(parts))[:16]
+
+    @cached_property
+    def earlier(self) -> dict[str, dict[str, str]]:
+        """Releases kept by `trecho bundle --freeze`: version to {name of migration: its SHA-256}."""
+        found = {}
+        for path in sorted((self.root / "migrations" / "releases").glob("*.json")):
+            kept = json.loads(_read_text(path))
+            found[str(kept["release"])] = {str(k): str(v) for k, v in kept["migrations"].items()}
+        return found
 
     def _with_chunkers(self, template: str) -> str:
         tag = f"$py_{self.chunker_stamp}$"

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import IsolationLevel, errors, sql
 
+from trecho.drift import CATALOG_OBJECTS, Drift, made_by, note_objects
 from trecho.errors import ClientTooOld, OperatorNeeded, Refused, TrechoError
 from trecho.privileged import (
     CLIENT_ADVICE,
@@ -23,7 +24,7 @@ from trecho.privileged import (
     privileged_sources,
     read_facts,
 )
-from trecho.resources import Release, sha256
+from trecho.resources import CHUNKER_FILE, Release, sha256
 from trecho.statements import Markers, Statement, parse, quote_name, quote_text, read_markers, resolve
 
 Connection = psycopg.Connection[Any]
@@ -79,7 +80,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Step:
-    """One file to run. checksum: what is recorded; markers: of a migration."""
+    """One file to run. checksum: what is recorded; markers: of a migration; restores: what it puts back."""
 
     name: str
     kind: str
@@ -87,6 +88,7 @@ class Step:
     checksum: str
     statements: list[Statement] = field(repr=False)
     markers: Markers | None = None
+    restores: tuple[Drift, ...] = ()
 
     @property
     def transaction(self) -> bool:
@@ -116,6 +118,8 @@ class Plan:
     applied: dict[str, Applied]
     problems: list[str]
     steps: list[Step]
+    drift: list[Drift] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)  # files whose functions are on record
 
     @property
     def operator_needs(self) -> list[Need]:
@@ -201,15 +205,22 @@ def make_plan(conn: Connection, release: Release, options: Options, *, probe: bo
     """
     facts = read_facts(conn)
     applied = _read_state(conn, facts)
+    if facts.extension is not None:  # its scripts upgrade it
+        return Plan(facts, "server", [], applied, [], [], _drift(_read_objects(conn, facts), "server"))
     chunking = options.chunking or facts.chunking or "server"
     needs = find_needs(facts, release, chunking, conn if probe and not facts.read_only else None)
     problems = _problems(release, applied, facts, chunking)
+    objects = _read_objects(conn, facts)
+    drift = _drift(objects, chunking)
+    if not facts.superuser:
+        needs += _drifted_chunkers(drift, facts, needs)
+    known = {row["file"] for row in objects}
     steps = (
         []
         if any(need.code in ("server_too_old", "encoding") for need in needs)
-        else list(_pending(release, facts, chunking, applied, needs))
+        else list(_pending(release, facts, chunking, applied, needs, drift, known))
     )
-    plan = Plan(facts, chunking, needs, applied, problems, steps)
+    plan = Plan(facts, chunking, needs, applied, problems, steps, drift, known)
     for step in steps:
         if step.markers and step.markers.needs_operator and not facts.superuser:
             plan.needs.append(
@@ -245,6 +256,45 @@ def _read_state(conn: Connection, facts: Facts) -> dict[str, Applied]:
     return {row["name"]: Applied(**row) for row in rows}
 
 
+def _read_objects(conn: Connection, facts: Facts) -> list[dict[str, Any]]:
+    """Functions and views as they were made, with what stands there now (NULL where nothing does)."""
+    if not facts.owns or facts.schema_owner != "trecho_owner":
+        return []
+    with _as_owner(conn):
+        if _scalar(conn, "SELECT pg_catalog.to_regclass('trecho.schema_objects') IS NULL"):
+            return []
+        rows = conn.execute(
+            "SELECT o.object, o.file, o.fingerprint AS made, c.fingerprint AS present"
+            f"  FROM trecho.schema_objects AS o LEFT JOIN ({CATALOG_OBJECTS}) AS c ON c.object = o.object"
+            ' ORDER BY o.object COLLATE pg_catalog."C"'
+        ).fetchall()
+    return [dict(row) for row in rows]
+
+
+def _drift(objects: list[dict[str, Any]], chunking: str) -> list[Drift]:
+    return [
+        Drift(row["object"], row["file"], "missing" if row["present"] is None else "altered")
+        for row in objects
+        if row["present"] != row["made"] and (chunking == "server" or row["file"] != CHUNKER_FILE)
+    ]
+
+
+def _drifted_chunkers(drift: list[Drift], facts: Facts, needs: list[Need]) -> list[Need]:
+    """A chunk function that somebody without superuser cannot put back."""
+    gone = [item for item in drift if item.file == CHUNKER_FILE]
+    if not gone or any(need.file == CHUNKER_FILE for need in needs):
+        return []
+    return [
+        Need(
+            "chunkers_not_current",
+            f"{gone[0]}, and only a superuser may create PL/Python functions, which {facts.role!r} is not",
+            f"Have a superuser run the script below, {CLIENT_ADVICE}.",
+            operator=True,
+            file=CHUNKER_FILE,
+        )
+    ]
+
+
 def _scalar(conn: Connection, query: str) -> Any:
     row = conn.execute(query).fetchone()
     return None if row is None else next(iter(row.values()))
@@ -269,29 +319,56 @@ def _problems(release: Release, applied: dict[str, Applied], facts: Facts, chunk
 
 
 def _pending(
-    release: Release, facts: Facts, chunking: str, applied: dict[str, Applied], needs: list[Need]
+    release: Release,
+    facts: Facts,
+    chunking: str,
+    applied: dict[str, Applied],
+    needs: list[Need],
+    drift: list[Drift],
+    known: set[str],
 ) -> Iterator[Step]:
+    """Files to run. known: those whose functions are on record; a database of an older release has none."""
     wanted = {need.file for need in needs}
+    altered: dict[str, tuple[Drift, ...]] = {}
+    for item in drift:
+        altered[item.file] = (*altered.get(item.file, ()), item)
     for name, text in privileged_sources(release, facts, chunking):
         checksum = sha256(text)
-        changed = name not in applied or applied[name].checksum != checksum
+        changed = name not in applied or applied[name].checksum != checksum or name in altered
         if name in wanted or (facts.superuser and changed):
-            yield Step(name, "privileged", text, checksum, parse(text, name))
+            statements = parse(text, name)
+            yield Step(name, "privileged", text, checksum, statements, restores=altered.get(name, ()))
     for source in release.migrations:
         markers = read_markers(source.text, source.name)
         if source.name not in applied:
             text = resolve(source.text, facts.schemas, source.name)
             statements = parse(text, source.name)
-            _check_lone_statement(source.name, markers, statements)
+            lone_statement(source.name, markers, statements)
             yield Step(source.name, "migration", text, source.checksum, statements, markers)
     for source in release.behaviour:
         text = resolve(source.text, facts.schemas, source.name)
         checksum = sha256(text)
-        if source.name not in applied or applied[source.name].checksum != checksum:
-            yield Step(source.name, "sql", text, checksum, parse(text, source.name))
+        changed = source.name not in applied or applied[source.name].checksum != checksum
+        if (
+            changed
+            or source.name in altered
+            or (source.name not in known and made_by(parse(text, source.name)))
+        ):
+            statements = parse(text, source.name)
+            yield Step(source.name, "sql", text, checksum, statements, restores=altered.get(source.name, ()))
 
 
-def _check_lone_statement(name: str, markers: Markers, statements: list[Statement]) -> None:
+def _files_made(applied: list[Step], plan: Plan, release: Release) -> dict[str, list[str]]:
+    """What these files make, and the chunk functions where a DBA's script has made them unrecorded."""
+    files = {step.name: made_by(step.statements) for step in applied}
+    if plan.chunking == "server" and CHUNKER_FILE not in files and CHUNKER_FILE not in plan.known:
+        (text,) = [s.text for s in release.privileged if s.name == CHUNKER_FILE]
+        files[CHUNKER_FILE] = made_by(parse(text, CHUNKER_FILE))
+    return files
+
+
+def lone_statement(name: str, markers: Markers, statements: list[Statement]) -> None:
+    """Check a file that cannot run in a transaction. Raises: Refused."""
     if markers.transaction:
         return
     if len(statements) != 1:
@@ -355,7 +432,7 @@ def _transient(error: Exception) -> bool:
 
 
 @contextmanager
-def _locked(conn: Connection, options: Options, report: Report) -> Iterator[None]:
+def locked(conn: Connection, options: Options, report: Report) -> Iterator[None]:
     """A transaction that holds the lock of migrations.
 
     The wait polls: a session that waits inside a statement would hold a snapshot, and the CREATE INDEX
@@ -405,9 +482,8 @@ def _run_segment(conn: Connection, job: _Job) -> bool:
     """
     release, options, result = job.release, job.options, job.result
     lone: Step | None = None
-    with _locked(conn, options, job.report):
+    with locked(conn, options, job.report):
         conn.execute(f"SET LOCAL lock_timeout = {options.lock_timeout_ms}")
-        _refuse_extension(conn)
         plan = make_plan(conn, release, options, probe=True)
         result.chunking = plan.chunking
         check(plan, release)
@@ -440,6 +516,7 @@ def _run_segment(conn: Connection, job: _Job) -> bool:
         for step, duration_ms in done:
             _record(conn, step, release, duration_ms)
         _forget_sql(conn, release)
+        conn.execute(note_objects(_files_made([step for step, _ in done], plan, release), release).encode())
     for step, duration_ms in done:
         result.applied.append((step.name, step.kind, duration_ms))
         job.report(f"applied {step.name} ({duration_ms} ms)")
@@ -462,6 +539,13 @@ def _as_operator(conn: Connection) -> Iterator[None]:
 
 def check(plan: Plan, release: Release) -> None:
     """Refuse a plan that must not run. Raises: Refused, ClientTooOld, OperatorScript."""
+    if plan.facts.extension is not None:
+        raise Refused(
+            f"database {plan.facts.database!r} was set up with CREATE EXTENSION trecho (version"
+            f" {plan.facts.extension})",
+            hint="Upgrade it with ALTER EXTENSION trecho UPDATE; trecho migrate is for databases without the"
+            " extension.",
+        )
     if plan.problems:
         raise Refused(
             plan.problems[0],
@@ -497,19 +581,12 @@ def _check_done(facts: Facts, release: Release, chunking: str) -> None:
         )
 
 
-def _refuse_extension(conn: Connection) -> None:
-    version = _scalar(conn, "SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'trecho'")
-    if version is not None:
-        raise Refused(
-            f"this database was set up with CREATE EXTENSION trecho (version {version})",
-            hint="Upgrade it with ALTER EXTENSION trecho UPDATE;"
-            " trecho migrate is for databases without the extension.",
-        )
-
-
 def _run(conn: Connection, step: Step) -> int:
     """Run a file inside the transaction. Returns milliseconds."""
     started = time.perf_counter()
+    for item in step.restores:
+        if item.what == "altered":
+            conn.execute(item.clearance.encode())
     for statement in step.statements:
         try:
             conn.execute(statement.text.encode())
@@ -606,7 +683,9 @@ def script(plan: Plan, release: Release) -> str:
     lines += _opening(plan)
     for step in plan.steps:
         if step.kind == "privileged":
-            lines += [f"-- {step.name}", step.text.rstrip("\n")]
+            lines.append(f"-- {step.name}")
+            lines += [f"{item.clearance};" for item in step.restores if item.what == "altered"]
+            lines.append(step.text.rstrip("\n"))
             if step.name.endswith("10_roles.sql") and not facts.superuser:
                 lines.append(f"GRANT trecho_owner TO {role};  -- the role that migrates")
     lines += [
@@ -619,6 +698,7 @@ def script(plan: Plan, release: Release) -> str:
     for step in plan.steps:
         lines.append(f"-- {step.name}")
         if step.kind != "privileged":
+            lines += [f"{item.clearance};" for item in step.restores if item.what == "altered"]
             if not step.transaction:
                 lines += ["COMMIT;", "SET ROLE trecho_owner;", step.text.rstrip("\n"), "RESET ROLE;"]
                 lines += ["BEGIN;", *(f"{s};" for s in SETTINGS), "SET LOCAL ROLE trecho_owner;"]
@@ -628,6 +708,7 @@ def script(plan: Plan, release: Release) -> str:
                 lines.append(step.text.rstrip("\n"))
         values = [quote_text(v) for v in (step.name, step.kind, step.checksum, release.version)]
         lines.append(RECORD.strip().format(*values, "NULL") + ";")
+    lines += [note_objects(_files_made(plan.steps, plan, release), release) + ";"]
     lines += [FIRST_VERSION.strip() + ";", "COMMIT;", ""]
     return "\n".join(lines)
 

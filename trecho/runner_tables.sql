@@ -27,3 +27,12 @@ COMMENT ON COLUMN trecho.installation.singleton IS 'Always true.';
 COMMENT ON COLUMN trecho.installation.chunking IS 'server: documents are cut by PL/Python in this server; client: by the client, because the server has no plpython3u.';
 COMMENT ON COLUMN trecho.installation.installed_at IS 'When trecho migrate first ran here.';
 COMMENT ON COLUMN trecho.installation.installed_by IS 'Role that was logged in.';
+CREATE TABLE IF NOT EXISTS trecho.schema_objects (
+    object      text PRIMARY KEY,
+    file        text NOT NULL,
+    fingerprint text NOT NULL
+);
+COMMENT ON TABLE trecho.schema_objects IS 'Functions and views as their files made them, so that one that was dropped or altered by hand is noticed and put back.';
+COMMENT ON COLUMN trecho.schema_objects.object IS 'Function with the types of its arguments, or view.';
+COMMENT ON COLUMN trecho.schema_objects.file IS 'File that makes it.';
+COMMENT ON COLUMN trecho.schema_objects.fingerprint IS 'SHA-256 of its definition, owner, comment and rights, in hexadecimal.';

@@ -352,6 +352,12 @@ CREATE TABLE trecho.schema_migrations (
     CONSTRAINT schema_migrations_kind_check CHECK ((kind = ANY (ARRAY['privileged'::text, 'migration'::text, 'sql'::text]))),
     CONSTRAINT schema_migrations_pkey PRIMARY KEY (name)
 ); -- owner trecho_owner, rights default
+CREATE TABLE trecho.schema_objects (
+    object text NOT NULL,
+    file text NOT NULL,
+    fingerprint text NOT NULL,
+    CONSTRAINT schema_objects_pkey PRIMARY KEY (object)
+); -- owner trecho_owner, rights default
 CREATE TABLE trecho.staged_documents (
     pass_id bigint NOT NULL,
     source text NOT NULL,
@@ -447,6 +453,7 @@ CREATE UNIQUE INDEX quarantined_texts_pkey ON trecho.quarantined_texts USING btr
 CREATE INDEX retired_chunks_chunk_id_idx ON trecho.retired_chunks USING btree (project, branch, chunk_id);
 CREATE INDEX retired_chunks_chunk_key_idx ON trecho.retired_chunks USING btree (index_version, chunk_key);
 CREATE UNIQUE INDEX schema_migrations_pkey ON trecho.schema_migrations USING btree (name);
+CREATE UNIQUE INDEX schema_objects_pkey ON trecho.schema_objects USING btree (object);
 CREATE INDEX staged_documents_blob_idx ON trecho.staged_documents USING btree (blob_sha);
 CREATE UNIQUE INDEX staged_documents_pkey ON trecho.staged_documents USING btree (pass_id, source);
 CREATE UNIQUE INDEX staged_embeddings_pkey ON trecho.staged_embeddings USING btree (index_version, text_hash);
@@ -526,6 +533,10 @@ CREATE FUNCTION trecho._embedding_text(p_passage_prefix text, p_context text, p_
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._end_dead_leases()
+    RETURNS void
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._ensure_state()
     RETURNS void
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
