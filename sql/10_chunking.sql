@@ -133,6 +133,13 @@ CREATE OR REPLACE FUNCTION trecho._store_chunks(p_index_version integer, p_proje
 RETURNS integer
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
+-- Look-ups go through the indexes whatever the statistics say: while a first index is loaded they say that the table is empty, and the plan
+-- made then would be kept while it grows.
+SET jit = off
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 AS $function$
 DECLARE
     v_count integer;
@@ -142,10 +149,9 @@ BEGIN
       FROM trecho.index_versions AS v WHERE v.index_version = p_index_version;
     -- Hold the rows that are there already: gc, purge and drop_project wait for this transaction, or this one for them.
     PERFORM FROM trecho.chunks AS c
-      JOIN (SELECT DISTINCT u.content_hash, u.text_hash, u.scope FROM unnest(p_cuts) AS u) AS n
-        ON c.content_hash = n.content_hash AND c.text_hash = n.text_hash AND c.scope = n.scope
      WHERE c.index_version = p_index_version AND c.project = p_project
-     ORDER BY c.content_hash, c.text_hash FOR KEY SHARE OF c;
+       AND c.content_hash = ANY (ARRAY(SELECT u.content_hash FROM unnest(p_cuts) AS u))
+     ORDER BY c.content_hash, c.text_hash FOR KEY SHARE;
     INSERT INTO trecho.chunks (index_version, project, scope, source_path, session_id, kind, symbol, language, context, content,
                                chunk_max_bytes, content_hash, text_hash, quarantined, embedding)
     SELECT p_index_version, p_project, n.scope, n.source_path, n.session_id, n.kind, n.symbol, n.language, n.context, n.content,
@@ -155,9 +161,9 @@ BEGIN
              WHERE k.index_version = p_index_version AND k.text_hash = n.text_hash AND k.embedding IS NOT NULL LIMIT 1)
       FROM (SELECT DISTINCT ON (u.content_hash, u.text_hash, u.scope) u.*
               FROM unnest(p_cuts) AS u
-             WHERE NOT EXISTS (SELECT FROM trecho.chunks AS c
-                                WHERE c.index_version = p_index_version AND c.project = p_project AND c.scope = u.scope
-                                  AND c.content_hash = u.content_hash AND c.text_hash = u.text_hash)
+             WHERE (SELECT true FROM trecho.chunks AS c
+                     WHERE c.index_version = p_index_version AND c.project = p_project AND c.scope = u.scope
+                       AND c.content_hash = u.content_hash AND c.text_hash = u.text_hash) IS NULL
              ORDER BY u.content_hash, u.text_hash, u.scope) AS n
      ORDER BY n.content_hash, n.text_hash
     ON CONFLICT DO NOTHING;

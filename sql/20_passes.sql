@@ -167,6 +167,10 @@ BEGIN
     END IF;
     IF stage_document.scope = 'session' THEN
         IF v_id IS NULL THEN
+            IF to_regprocedure('trecho.describe(text, text, text, text)') IS NULL THEN
+                RAISE EXCEPTION 'this server has no chunkers (plpython3u is not set up)'
+                    USING ERRCODE = 'TR010', HINT = 'Use the trecho command with --chunking client, or give session_id.';
+            END IF;
             SELECT a.session_id INTO v_id FROM trecho.describe(stage_document.path, stage_document.content, 'session', v_pass.project) AS a;
         END IF;
         v_source := v_id::text;
@@ -215,7 +219,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION trecho.stage_document(bigint, trecho.chunk_scope, text, text, bigint, uuid, jsonb) IS
-    'Give a running pass one new or changed document. A source that another set or an application owns is recorded as an error of that document; the rest of the pass goes on. Returns the source. Raises 22004 for NULL arguments, 22023 or 55000 for a pass that is not running.';
+    'Give a running pass one new or changed document. A source that another set or an application owns is recorded as an error of that document; the rest of the pass goes on. Returns the source. Raises 22004 for NULL arguments, 22023 or 55000 for a pass that is not running, TR010 for a session without session_id when the server has no chunkers.';
 REVOKE ALL ON FUNCTION trecho.stage_document(bigint, trecho.chunk_scope, text, text, bigint, uuid, jsonb) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.stage_document(bigint, trecho.chunk_scope, text, text, bigint, uuid, jsonb) TO trecho_writer;
 
@@ -313,15 +317,21 @@ CREATE OR REPLACE FUNCTION trecho._record_plan(p_pass trecho.passes, p_version i
 RETURNS integer
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
+-- As in trecho._store_chunks: statistics of a table that is being loaded are not to be believed.
+SET jit = off
+SET enable_seqscan = off
+SET enable_bitmapscan = off
 AS $function$
 DECLARE
     v_written integer := trecho._store_chunks(p_version, p_pass.project, p_cuts);
 BEGIN
     INSERT INTO trecho.staged_placements (pass_id, source, index_version, ordinal, chunk_key, digest, anchor_path, start_line, end_line)
-    SELECT p_pass.pass_id, u.source, p_version, u.ordinal, c.chunk_key, u.digest, u.anchor_path, u.start_line, u.end_line
-      FROM unnest(p_cuts) AS u
-      JOIN trecho.chunks AS c ON c.index_version = p_version AND c.project = p_pass.project AND c.scope = u.scope
-                             AND c.content_hash = u.content_hash AND c.text_hash = u.text_hash;
+    SELECT p_pass.pass_id, u.source, p_version, u.ordinal,
+           (SELECT c.chunk_key FROM trecho.chunks AS c
+             WHERE c.index_version = p_version AND c.project = p_pass.project AND c.scope = u.scope
+               AND c.content_hash = u.content_hash AND c.text_hash = u.text_hash),
+           u.digest, u.anchor_path, u.start_line, u.end_line
+      FROM unnest(p_cuts) AS u;
     RETURN v_written;
 END
 $function$;
@@ -450,7 +460,8 @@ DECLARE
     v_doc      record;
     v_version  integer;
     v_cuts     trecho.cut_chunk[];
-    v_versions integer[] := trecho._write_versions();
+    -- A version that came into being after the client cut the text fills it from its text.
+    v_versions integer[] := ARRAY(SELECT v FROM unnest(trecho._write_versions()) AS v WHERE plan_document.client_chunks ? v::text);
     v_computed integer := 0;
     v_written  integer := 0;
 BEGIN
@@ -466,13 +477,20 @@ BEGIN
          WHERE s.pass_id = v_pass.pass_id AND s.source = plan_document.source;
         RETURN 0;
     END IF;
-    PERFORM trecho._plan_description(v_pass.pass_id, plan_document.source, plan_document.client_description, v_versions);
-    FOREACH v_version IN ARRAY v_versions LOOP
-        v_cuts := trecho._cut_document(v_version, v_doc.scope, v_doc.source_path, v_doc.session_id, v_doc.path,
-                                       plan_document.client_description ->> 'language', NULL, coalesce(plan_document.client_chunks -> v_version::text, '[]'));
-        v_computed := v_computed + cardinality(v_cuts);
-        v_written := v_written + trecho._record_plan(v_pass, v_version, v_cuts);
-    END LOOP;
+    -- As in plan_pass: one document that cannot be planned is recorded and left out; the others go on.
+    BEGIN
+        PERFORM trecho._plan_description(v_pass.pass_id, plan_document.source, plan_document.client_description, v_versions);
+        FOREACH v_version IN ARRAY v_versions LOOP
+            v_cuts := trecho._cut_document(v_version, v_doc.scope, v_doc.source_path, v_doc.session_id, v_doc.path,
+                                           plan_document.client_description ->> 'language', NULL, plan_document.client_chunks -> v_version::text);
+            v_computed := v_computed + cardinality(v_cuts);
+            v_written := v_written + trecho._record_plan(v_pass, v_version, v_cuts);
+        END LOOP;
+    EXCEPTION WHEN SQLSTATE 'TR008' OR data_exception OR internal_error THEN
+        UPDATE trecho.staged_documents AS s SET error = format('%s: %s', v_doc.path, SQLERRM), planned_at = clock_timestamp()
+         WHERE s.pass_id = v_pass.pass_id AND s.source = plan_document.source;
+        RETURN 0;
+    END;
     UPDATE trecho.passes AS p SET chunks_computed = p.chunks_computed + v_computed, chunks_written = p.chunks_written + v_written
      WHERE p.pass_id = v_pass.pass_id;
     RETURN v_computed;

@@ -610,7 +610,7 @@ CREATE FUNCTION trecho._recipe_label(p_recipe jsonb)
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._record_plan(p_pass trecho.passes, p_version integer, p_cuts trecho.cut_chunk[])
     RETURNS integer
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET jit=off SET enable_seqscan=off SET enable_bitmapscan=off
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._refuse_duplicate_ids(p_pass trecho.passes)
     RETURNS void
@@ -674,7 +674,7 @@ CREATE FUNCTION trecho._store_blob(p_content text)
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._store_chunks(p_index_version integer, p_project text, p_cuts trecho.cut_chunk[])
     RETURNS integer
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET jit=off SET enable_seqscan=off SET enable_bitmapscan=off SET enable_hashjoin=off SET enable_mergejoin=off
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._text_setting(p_name text, p_default text)
     RETURNS text
