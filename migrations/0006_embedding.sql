@@ -42,14 +42,14 @@ COMMENT ON COLUMN trecho.staged_embeddings.embedding IS '768 numbers, finite, no
 COMMENT ON COLUMN trecho.staged_embeddings.created_at IS 'When it arrived.';
 
 CREATE TABLE trecho.quarantined_texts (
-    text_hash      bytea PRIMARY KEY CHECK (octet_length(text_hash) = 32),
+    passage_hash   bytea PRIMARY KEY CHECK (octet_length(passage_hash) = 32),
     reason         text NOT NULL,
     quarantined_at timestamptz NOT NULL DEFAULT now(),
     released_at    timestamptz,
     released_by    name
 );
 COMMENT ON TABLE trecho.quarantined_texts IS 'Texts the secret scan holds back: no vector, hidden from search, until released.';
-COMMENT ON COLUMN trecho.quarantined_texts.text_hash IS 'Text, as in chunks.';
+COMMENT ON COLUMN trecho.quarantined_texts.passage_hash IS 'SHA-256 of context and content without any prefix, so that it holds in every version.';
 COMMENT ON COLUMN trecho.quarantined_texts.reason IS 'Kind of secret suspected; never the secret itself.';
 COMMENT ON COLUMN trecho.quarantined_texts.quarantined_at IS 'When.';
 COMMENT ON COLUMN trecho.quarantined_texts.released_at IS 'When an operator released it; NULL while held.';
@@ -70,6 +70,8 @@ COMMENT ON COLUMN trecho.index_versions.reuse_vectors IS 'False when everything 
 
 ALTER TABLE trecho.index_versions ADD COLUMN paused boolean NOT NULL DEFAULT false;
 COMMENT ON COLUMN trecho.index_versions.paused IS 'True while a build is paused: no backfill, no embedding; changed text still goes to it.';
+ALTER TABLE trecho.index_versions ADD COLUMN opened_at timestamptz NOT NULL DEFAULT now();
+COMMENT ON COLUMN trecho.index_versions.opened_at IS 'Since when changed text goes to it: made, or taken up again after it was retired.';
 ALTER TABLE trecho.index_state ADD COLUMN last_version integer NOT NULL DEFAULT 0;
 COMMENT ON COLUMN trecho.index_state.last_version IS 'Highest number a version ever had; a number is never used again, because traces and query vectors name it.';
 

@@ -210,6 +210,31 @@ $function$;
 COMMENT ON FUNCTION trecho._write_versions() IS 'Versions that changed text goes to: the active one and every one being built.';
 REVOKE ALL ON FUNCTION trecho._write_versions() FROM PUBLIC;
 
+-- Shared by those who change what is published, until they commit; activate_version takes it alone. So nobody who read the set of versions before a
+-- version was made is still writing when searches turn to it. Not for plan_pass: it publishes nothing and may take long.
+CREATE OR REPLACE FUNCTION trecho._hold_versions()
+RETURNS integer
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(trecho._versions_lock_key());
+    RETURN trecho._ensure_version();
+END
+$function$;
+COMMENT ON FUNCTION trecho._hold_versions() IS 'Keep the active version what it is until the end of this transaction. Returns its number.';
+REVOKE ALL ON FUNCTION trecho._hold_versions() FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION trecho._versions_lock_key()
+RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT hashtextextended('trecho.versions', 0)
+$function$;
+COMMENT ON FUNCTION trecho._versions_lock_key() IS 'Key of the advisory lock that stands between writers and a change of the active version.';
+REVOKE ALL ON FUNCTION trecho._versions_lock_key() FROM PUBLIC;
+
 CREATE OR REPLACE FUNCTION trecho._check_recipe(p_recipe jsonb)
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL SAFE

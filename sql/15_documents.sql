@@ -186,8 +186,8 @@ SET search_path = pg_catalog, pg_temp
 AS $function$
 #variable_conflict use_column
 DECLARE
+    v_active   integer := trecho._hold_versions();
     v_versions integer[] := trecho._write_versions();
-    v_active   integer := trecho._ensure_version();
     v_path     text;
     v_about    record;
     v_doc      trecho.documents;

@@ -571,7 +571,7 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     v_pass      trecho.passes := trecho._running_pass(publish_pass.pass_id);
-    v_active    integer := trecho._ensure_version();
+    v_active    integer := trecho._hold_versions();
     v_set_size  integer;
     v_removals  integer;
     v_count     integer;

@@ -165,6 +165,7 @@ DECLARE
     v_ids    bigint[];
     v_keys   bigint[];
     v_texts  bytea[];
+    v_passages bytea[];
 BEGIN
     IF v_source IS NULL OR purge.scope IS NULL THEN
         RAISE EXCEPTION 'scope and one of source_path and session_id must be given' USING ERRCODE = 'null_value_not_allowed';
@@ -180,9 +181,9 @@ BEGIN
     WITH gone AS (
         DELETE FROM trecho.chunks AS c
          WHERE c.project = purge.project AND c.scope = purge.scope AND coalesce(c.source_path, c.session_id::text) = v_source
-        RETURNING c.chunk_key, c.text_hash
+        RETURNING c.chunk_key, c.text_hash, trecho._passage_hash(c.context, c.content) AS passage_hash
     )
-    SELECT array_agg(g.chunk_key), array_agg(g.text_hash) INTO v_keys, v_texts FROM gone AS g;
+    SELECT array_agg(g.chunk_key), array_agg(g.text_hash), array_agg(g.passage_hash) INTO v_keys, v_texts, v_passages FROM gone AS g;
     DELETE FROM trecho.retired_chunks AS r WHERE r.chunk_key = ANY (v_keys);
     DELETE FROM trecho.tombstones AS t WHERE t.project = purge.project AND t.scope = purge.scope AND t.source = v_source;
     DELETE FROM trecho.staged_documents AS s USING trecho.passes AS p
@@ -193,7 +194,9 @@ BEGIN
     DELETE FROM trecho.embedding_attempts AS a
      WHERE a.text_hash = ANY (v_texts) AND NOT EXISTS (SELECT FROM trecho.chunks AS c WHERE c.index_version = a.index_version AND c.text_hash = a.text_hash);
     DELETE FROM trecho.quarantined_texts AS q
-     WHERE q.text_hash = ANY (v_texts) AND NOT EXISTS (SELECT FROM trecho.chunks AS c WHERE c.text_hash = q.text_hash);
+     WHERE q.passage_hash = ANY (v_passages)
+       AND NOT EXISTS (SELECT FROM unnest(v_texts, v_passages) AS u (text_hash, passage_hash)
+                         JOIN trecho.chunks AS c ON c.text_hash = u.text_hash WHERE u.passage_hash = q.passage_hash);
     -- Earlier texts of a document are tied to it no longer, so every text that nothing refers to goes. A source can bring them again.
     DELETE FROM trecho.blobs AS b
      WHERE NOT EXISTS (SELECT FROM trecho.documents AS d WHERE d.blob_sha = b.blob_sha)

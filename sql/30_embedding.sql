@@ -14,6 +14,21 @@ RETURN coalesce(p_passage_prefix, '') || CASE WHEN p_context <> '' THEN p_contex
 COMMENT ON FUNCTION trecho._embedding_text(text, text, text) IS 'The one rule for the text that is embedded: prefix, context, blank line, content.';
 REVOKE ALL ON FUNCTION trecho._embedding_text(text, text, text) FROM PUBLIC;
 
+CREATE OR REPLACE FUNCTION trecho._passage_hash(p_context text, p_content text)
+RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN sha256(convert_to(trecho._embedding_text(NULL, p_context, p_content), 'UTF8'));
+COMMENT ON FUNCTION trecho._passage_hash(text, text) IS 'SHA-256 of what is embedded less the prefix: the same in versions that differ in their prefix.';
+REVOKE ALL ON FUNCTION trecho._passage_hash(text, text) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION trecho._is_held(p_context text, p_content text)
+RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN EXISTS (SELECT FROM trecho.quarantined_texts AS q
+                WHERE q.passage_hash = trecho._passage_hash(p_context, p_content) AND q.released_at IS NULL);
+COMMENT ON FUNCTION trecho._is_held(text, text) IS 'Whether the secret scan holds a passage back.';
+REVOKE ALL ON FUNCTION trecho._is_held(text, text) FROM PUBLIC;
+
 CREATE OR REPLACE FUNCTION trecho._max_attempts()
 RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -286,10 +301,14 @@ BEGIN
             v_hashes := v_hashes || v_read[i];
         END LOOP;
 
-        -- A chunk written while its text was being held back.
-        v_held := ARRAY(SELECT q.text_hash FROM trecho.quarantined_texts AS q WHERE q.text_hash = ANY (v_hashes) AND q.released_at IS NULL);
+        -- A chunk written while its text was being held back, or while a version with another prefix was.
+        v_held := '{}';
+        IF EXISTS (SELECT FROM trecho.quarantined_texts AS q WHERE q.released_at IS NULL) THEN
+            EXECUTE format('WITH held AS (UPDATE trecho.%I AS c SET quarantined = true '
+                           'WHERE c.text_hash = ANY ($1) AND c.embedding IS NULL AND NOT c.quarantined AND trecho._is_held(c.context, c.content) '
+                           'RETURNING c.text_hash) SELECT coalesce(array_agg(h.text_hash), ''{}'') FROM held AS h', v_leaf) INTO v_held USING v_hashes;
+        END IF;
         IF v_held <> '{}' THEN
-            EXECUTE format('UPDATE trecho.%I AS c SET quarantined = true WHERE c.text_hash = ANY ($1) AND NOT c.quarantined', v_leaf) USING v_held;
             v_hashes := ARRAY(SELECT h FROM unnest(v_hashes) AS h WHERE h <> ALL (v_held));
         END IF;
         -- A vector that is known is staged, so that the costly insertion into HNSW happens in trecho.apply_embeddings alone.
@@ -659,6 +678,47 @@ COMMENT ON FUNCTION trecho.pending_embeddings(integer) IS
 REVOKE ALL ON FUNCTION trecho.pending_embeddings(integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.pending_embeddings(integer) TO trecho_writer, trecho_operator;
 
+CREATE OR REPLACE FUNCTION trecho.has_pending_embeddings(
+    index_version  integer,
+    written_before timestamptz DEFAULT NULL  -- NULL: whenever it was written
+)
+RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $function$
+DECLARE
+    v_found boolean;
+BEGIN
+    PERFORM trecho._passage_prefix(has_pending_embeddings.index_version);  -- TR001
+    EXECUTE format('SELECT EXISTS (%s)', trecho._pending_texts_query(has_pending_embeddings.index_version, false)) INTO v_found
+      USING has_pending_embeddings.index_version, has_pending_embeddings.written_before;
+    RETURN v_found;
+END
+$function$;
+COMMENT ON FUNCTION trecho.has_pending_embeddings(integer, timestamptz) IS
+    'Whether a text of a version, written before a time, has no vector yet, with a worker or waiting included; not one that failed for good or is held back. Cheaper than trecho.pending_embeddings. Raises TR001 for an unknown version.';
+REVOKE ALL ON FUNCTION trecho.has_pending_embeddings(integer, timestamptz) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.has_pending_embeddings(integer, timestamptz) TO trecho_writer, trecho_operator;
+
+CREATE OR REPLACE FUNCTION trecho._pending_texts_query(p_index_version integer, p_staged boolean)
+RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT format($query$
+        SELECT c.text_hash FROM trecho.%I AS c
+         WHERE c.embedding IS NULL AND NOT c.quarantined AND ($2 IS NULL OR c.created_at < $2)
+           AND NOT EXISTS (SELECT FROM trecho.embedding_attempts AS a
+                            WHERE a.index_version = $1 AND a.text_hash = c.text_hash AND a.attempt_count >= trecho._max_attempts())
+        $query$, 'chunks_' || p_index_version)
+        || CASE WHEN p_staged THEN '' ELSE
+           'AND NOT EXISTS (SELECT FROM trecho.staged_embeddings AS s WHERE s.index_version = $1 AND s.text_hash = c.text_hash)' END
+$function$;
+COMMENT ON FUNCTION trecho._pending_texts_query(integer, boolean) IS
+    'Query for the texts of a version ($1) that wait for a vector and were written before a time ($2, NULL: any); p_staged: those too whose vector is staged.';
+REVOKE ALL ON FUNCTION trecho._pending_texts_query(integer, boolean) FROM PUBLIC;
+
 CREATE OR REPLACE FUNCTION trecho.check_embedding_probe(
     index_version integer,
     embedding     @extschema:vector@.vector  -- vector of the probe text, as the provider gives it now
@@ -695,8 +755,9 @@ COMMENT ON FUNCTION trecho.check_embedding_probe(integer, @extschema:vector@.vec
 REVOKE ALL ON FUNCTION trecho.check_embedding_probe(integer, @extschema:vector@.vector) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.check_embedding_probe(integer, @extschema:vector@.vector) TO trecho_writer;
 
--- Set or clear the mark on every chunk of a text, in every version. A text held back loses its vector, staged or not.
-CREATE OR REPLACE FUNCTION trecho._mark_quarantined(p_text_hash bytea, p_quarantined boolean)
+-- Set or clear the mark on every chunk of a passage, in every version: its text hash is another where the prefix is. A passage held back loses
+-- its vectors, staged or not. p_text_hash finds it where no chunk is left to tell its words.
+CREATE OR REPLACE FUNCTION trecho._mark_quarantined(p_text_hash bytea, p_context text, p_content text, p_quarantined boolean)
 RETURNS integer
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -704,26 +765,28 @@ SET jit = off
 SET enable_seqscan = off
 AS $function$
 DECLARE
-    v_version integer;
+    v_version record;
+    v_hash    bytea;
     v_count   integer;
     v_total   integer := 0;
 BEGIN
-    FOR v_version IN SELECT v.index_version FROM trecho.index_versions AS v ORDER BY 1 FOR KEY SHARE LOOP
-        CONTINUE WHEN to_regclass(format('trecho.%I', 'chunks_' || v_version)) IS NULL;
+    FOR v_version IN SELECT v.index_version, v.passage_prefix FROM trecho.index_versions AS v ORDER BY 1 FOR KEY SHARE LOOP
+        CONTINUE WHEN to_regclass(format('trecho.%I', 'chunks_' || v_version.index_version)) IS NULL;
+        v_hash := coalesce(sha256(convert_to(trecho._embedding_text(v_version.passage_prefix, p_context, p_content), 'UTF8')), p_text_hash);
         EXECUTE format('UPDATE trecho.%I AS c SET quarantined = $2, embedding = CASE WHEN NOT $2 THEN c.embedding END '
-                       'WHERE c.text_hash = $1 AND c.quarantined <> $2', 'chunks_' || v_version) USING p_text_hash, p_quarantined;
+                       'WHERE c.text_hash = $1 AND c.quarantined <> $2', 'chunks_' || v_version.index_version) USING v_hash, p_quarantined;
         GET DIAGNOSTICS v_count = ROW_COUNT;
         v_total := v_total + v_count;
         IF p_quarantined THEN
-            DELETE FROM trecho.staged_embeddings AS s WHERE s.index_version = v_version AND s.text_hash = p_text_hash;
-            DELETE FROM trecho.embedding_attempts AS a WHERE a.index_version = v_version AND a.text_hash = p_text_hash;
+            DELETE FROM trecho.staged_embeddings AS s WHERE s.index_version = v_version.index_version AND s.text_hash = v_hash;
+            DELETE FROM trecho.embedding_attempts AS a WHERE a.index_version = v_version.index_version AND a.text_hash = v_hash;
         END IF;
     END LOOP;
     RETURN v_total;
 END
 $function$;
-COMMENT ON FUNCTION trecho._mark_quarantined(bytea, boolean) IS 'Set or clear the quarantine of the chunks of a text, in every version. Returns how many chunks changed.';
-REVOKE ALL ON FUNCTION trecho._mark_quarantined(bytea, boolean) FROM PUBLIC;
+COMMENT ON FUNCTION trecho._mark_quarantined(bytea, text, text, boolean) IS 'Set or clear the quarantine of the chunks of a passage, in every version. Returns how many chunks changed.';
+REVOKE ALL ON FUNCTION trecho._mark_quarantined(bytea, text, text, boolean) FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION trecho.quarantine_text(
     text_hash bytea,
@@ -734,27 +797,64 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $function$
 DECLARE
+    v_passage  record;
+    v_key      bytea := quarantine_text.text_hash;
     v_released boolean;
 BEGIN
     IF quarantine_text.text_hash IS NULL OR octet_length(quarantine_text.text_hash) <> 32 THEN
         RAISE EXCEPTION 'text_hash must be 32 bytes, got %', coalesce(octet_length(quarantine_text.text_hash)::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use trecho.text_hash.';
     END IF;
-    INSERT INTO trecho.quarantined_texts AS q (text_hash, reason)
-    VALUES (quarantine_text.text_hash, left(coalesce(nullif(quarantine_text.reason, ''), 'no reason given'), 200))
+    SELECT c.context, c.content INTO v_passage FROM trecho.chunks AS c WHERE c.text_hash = quarantine_text.text_hash LIMIT 1;
+    IF FOUND THEN
+        v_key := trecho._passage_hash(v_passage.context, v_passage.content);
+    END IF;
+    INSERT INTO trecho.quarantined_texts AS q (passage_hash, reason)
+    VALUES (v_key, left(coalesce(nullif(quarantine_text.reason, ''), 'no reason given'), 200))
     ON CONFLICT ON CONSTRAINT quarantined_texts_pkey DO UPDATE SET reason = excluded.reason WHERE q.released_at IS NULL;
-    SELECT q.released_at IS NOT NULL INTO v_released FROM trecho.quarantined_texts AS q WHERE q.text_hash = quarantine_text.text_hash;
+    SELECT q.released_at IS NOT NULL INTO v_released FROM trecho.quarantined_texts AS q WHERE q.passage_hash = v_key;
     IF v_released THEN
         RETURN false;
     END IF;
-    PERFORM trecho._mark_quarantined(quarantine_text.text_hash, true);
+    PERFORM trecho._mark_quarantined(quarantine_text.text_hash, v_passage.context, v_passage.content, true);
     RETURN true;
 END
 $function$;
 COMMENT ON FUNCTION trecho.quarantine_text(bytea, text) IS
-    'Hold a text back: its chunks lose their vectors in every version and are hidden from search. Returns false, and does nothing, when an operator released it before. Raises 22023 for a bad hash.';
+    'Hold a text back: its chunks lose their vectors in every version, whatever the prefix, and are hidden from search. Returns false, and does nothing, when an operator released it before. Raises 22023 for a bad hash.';
 REVOKE ALL ON FUNCTION trecho.quarantine_text(bytea, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.quarantine_text(bytea, text) TO trecho_writer, trecho_operator;
+
+-- The gate of sync: what it finds is held before publication, so that it is hidden though no worker ever runs. What has its vector has passed before.
+CREATE OR REPLACE FUNCTION trecho.texts_to_scan(pass_id bigint)
+RETURNS TABLE (text_hash bytea, text text)
+LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT DISTINCT ON (trecho._passage_hash(c.context, c.content)) c.text_hash, trecho._embedding_text(NULL, c.context, c.content)
+      FROM trecho.staged_placements AS s
+      JOIN trecho.index_versions AS v ON v.index_version = s.index_version AND v.provider IS DISTINCT FROM 'local'
+      JOIN trecho.chunks AS c ON c.index_version = s.index_version AND c.chunk_key = s.chunk_key
+     WHERE s.pass_id = texts_to_scan.pass_id AND c.embedding IS NULL AND NOT c.quarantined
+$function$;
+COMMENT ON FUNCTION trecho.texts_to_scan(bigint) IS
+    'Texts of a pass that are to leave for a provider, without prefix: new ones, and those that still wait for a vector. None where the provider is local. Scan them for secrets, and hold what is found with trecho.quarantine_text.';
+REVOKE ALL ON FUNCTION trecho.texts_to_scan(bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.texts_to_scan(bigint) TO trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.pass_quarantined(pass_id bigint)
+RETURNS integer
+LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT count(DISTINCT c.text_hash)::integer
+      FROM trecho.staged_placements AS s
+      JOIN trecho.chunks AS c ON c.index_version = s.index_version AND c.chunk_key = s.chunk_key
+     WHERE s.pass_id = pass_quarantined.pass_id AND s.index_version = (SELECT i.active_version FROM trecho.index_state AS i) AND c.quarantined
+$function$;
+COMMENT ON FUNCTION trecho.pass_quarantined(bigint) IS 'Texts in the documents of a pass that the secret scan holds back, now or since before.';
+REVOKE ALL ON FUNCTION trecho.pass_quarantined(bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.pass_quarantined(bigint) TO trecho_writer;
 
 CREATE OR REPLACE FUNCTION trecho.release_text(
     text_hash bytea
@@ -764,21 +864,27 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $function$
 DECLARE
-    v_count integer;
+    v_passage record;
+    v_key     bytea := release_text.text_hash;
+    v_count   integer;
 BEGIN
+    SELECT c.context, c.content INTO v_passage FROM trecho.chunks AS c WHERE c.text_hash = release_text.text_hash LIMIT 1;
+    IF FOUND THEN
+        v_key := trecho._passage_hash(v_passage.context, v_passage.content);
+    END IF;
     UPDATE trecho.quarantined_texts AS q SET released_at = clock_timestamp(), released_by = session_user
-     WHERE q.text_hash = release_text.text_hash AND q.released_at IS NULL;
-    IF NOT FOUND AND NOT EXISTS (SELECT FROM trecho.quarantined_texts AS q WHERE q.text_hash = release_text.text_hash) THEN
+     WHERE q.passage_hash = v_key AND q.released_at IS NULL;
+    IF NOT FOUND AND NOT EXISTS (SELECT FROM trecho.quarantined_texts AS q WHERE q.passage_hash = v_key) THEN
         RAISE EXCEPTION 'no text with hash % is quarantined', coalesce(encode(release_text.text_hash, 'hex'), 'NULL')
             USING ERRCODE = 'no_data_found', HINT = 'List them with SELECT * FROM trecho.list_quarantined().';
     END IF;
-    v_count := trecho._mark_quarantined(release_text.text_hash, false);
+    v_count := trecho._mark_quarantined(release_text.text_hash, v_passage.context, v_passage.content, false);
     PERFORM trecho._notify_embedding();
     RETURN v_count;
 END
 $function$;
 COMMENT ON FUNCTION trecho.release_text(bytea) IS
-    'Let a quarantined text be embedded and found, for good: the scan does not hold it again. Returns how many chunks it has. Raises P0002 when it is not quarantined.';
+    'Let a quarantined text be embedded and found, for good and in every version: the scan does not hold it again. Returns how many chunks it has. Raises P0002 when it is not quarantined.';
 REVOKE ALL ON FUNCTION trecho.release_text(bytea) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.release_text(bytea) TO trecho_operator;
 
@@ -790,13 +896,13 @@ RETURNS TABLE (text_hash bytea, reason text, quarantined_at timestamptz, index_v
 LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $function$
-    SELECT q.text_hash, q.reason, q.quarantined_at, c.index_version, c.project, c.scope, coalesce(c.source_path, c.session_id::text), c.symbol,
+    SELECT c.text_hash, q.reason, q.quarantined_at, c.index_version, c.project, c.scope, coalesce(c.source_path, c.session_id::text), c.symbol,
            ARRAY(SELECT p.chunk_id FROM trecho.placements AS p
                   WHERE p.index_version = c.index_version AND p.chunk_key = c.chunk_key ORDER BY p.branch, p.ordinal)
-      FROM trecho.quarantined_texts AS q
-      JOIN trecho.chunks AS c ON c.text_hash = q.text_hash
-     WHERE q.released_at IS NULL AND (list_quarantined.project IS NULL OR c.project = list_quarantined.project)
-     ORDER BY q.quarantined_at, q.text_hash, c.index_version, c.chunk_key
+      FROM trecho.chunks AS c
+      JOIN trecho.quarantined_texts AS q ON q.passage_hash = trecho._passage_hash(c.context, c.content)
+     WHERE c.quarantined AND q.released_at IS NULL AND (list_quarantined.project IS NULL OR c.project = list_quarantined.project)
+     ORDER BY q.quarantined_at, c.text_hash, c.index_version, c.chunk_key
 $function$;
 COMMENT ON FUNCTION trecho.list_quarantined(text) IS
     'Chunks held back by the secret scan: why, since when, and where they stand. The text itself is not shown. trecho.release_text lets one go.';

@@ -168,27 +168,71 @@ COMMENT ON FUNCTION trecho.backfill_version(integer, integer) IS
 REVOKE ALL ON FUNCTION trecho.backfill_version(integer, integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.backfill_version(integer, integer) TO trecho_writer, trecho_operator;
 
--- Short: a few rows. Searches that have begun end on the version they began with; the next ones read the new one.
-CREATE OR REPLACE FUNCTION trecho.activate_version(
-    index_version integer,
-    force         boolean DEFAULT false  -- true: even though vectors are pending (they are found by words until then)
-)
-RETURNS boolean                          -- false when it was active already
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+CREATE OR REPLACE FUNCTION trecho._require_complete(p_index_version integer, p_written_since timestamptz, p_force boolean)
+RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
-SET lock_timeout = '2s'
 AS $function$
 DECLARE
-    v_old     integer;
-    v_state   trecho.index_version_state;
     v_missing bigint;
     v_waiting bigint;
+    v_pass    bigint;
 BEGIN
-    SELECT s.active_version INTO v_old FROM trecho.index_state AS s FOR UPDATE;
-    SELECT v.state INTO v_state FROM trecho.index_versions AS v WHERE v.index_version = activate_version.index_version FOR NO KEY UPDATE;
+    SELECT count(*) INTO v_missing FROM trecho._missing_documents(p_index_version);
+    IF NOT p_force THEN
+        EXECUTE format('SELECT count(DISTINCT w.text_hash) FROM (%s) AS w', trecho._pending_texts_query(p_index_version, true)) INTO v_waiting
+          USING p_index_version, p_written_since;
+    END IF;
+    IF v_missing > 0 OR v_waiting > 0 THEN
+        RAISE EXCEPTION 'index version % is not complete: % documents and % vectors are missing', p_index_version, v_missing, coalesce(v_waiting, 0)
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'trecho version build goes on with it.';
+    END IF;
+    -- Such a pass did not plan for this version, so what it is about to publish would be missing there.
+    SELECT p.pass_id INTO v_pass
+      FROM trecho.passes AS p
+      JOIN trecho.index_versions AS v ON v.index_version = p_index_version
+     WHERE p.outcome = 'running' AND p.started_at < v.opened_at AND trecho._pass_lock_holder(p.project) = p.backend_pid
+     LIMIT 1;
+    IF v_pass IS NOT NULL THEN
+        RAISE EXCEPTION 'pass % began before index version % and has not ended', v_pass, p_index_version
+            USING ERRCODE = 'object_in_use', HINT = 'Wait for it; trecho status shows it.';
+    END IF;
+END
+$function$;
+COMMENT ON FUNCTION trecho._require_complete(integer, timestamptz, boolean) IS
+    'Raises 55000 when a version lacks documents or vectors, 55006 while a pass runs that does not know of it.';
+REVOKE ALL ON FUNCTION trecho._require_complete(integer, timestamptz, boolean) FROM PUBLIC;
+
+-- Short: a few rows. Writers wait while it has its lock, and 80 ms while it waits for it; then it gives up and the caller tries again. Searches
+-- that have begun end on the version they began with; the next ones read the new one.
+CREATE OR REPLACE FUNCTION trecho.activate_version(
+    index_version integer,
+    force         boolean DEFAULT false,        -- true: even though vectors are pending (they are found by words until then)
+    written_since timestamptz DEFAULT NULL      -- texts written since then may be pending, as those of any put are; NULL: none may
+)
+RETURNS boolean                                 -- false when it was active already
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '80ms'
+AS $function$
+DECLARE
+    v_old   integer;
+    v_state trecho.index_version_state;
+BEGIN
+    SELECT v.state INTO v_state FROM trecho.index_versions AS v WHERE v.index_version = activate_version.index_version;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'index version % does not exist', coalesce(activate_version.index_version::text, 'NULL')
             USING ERRCODE = 'TR001', HINT = 'List them with trecho version list.';
+    END IF;
+    IF v_state = 'building' THEN
+        -- Before any lock, since it may be far from complete; and once more with the lock.
+        PERFORM trecho._require_complete(activate_version.index_version, activate_version.written_since, coalesce(activate_version.force, false));
+    END IF;
+    PERFORM pg_advisory_xact_lock(trecho._versions_lock_key());
+    SELECT s.active_version INTO v_old FROM trecho.index_state AS s FOR UPDATE;
+    SELECT v.state INTO v_state FROM trecho.index_versions AS v WHERE v.index_version = activate_version.index_version FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        PERFORM trecho._passage_prefix(activate_version.index_version);  -- TR001: dropped meanwhile
     END IF;
     IF v_state = 'active' THEN
         RETURN false;
@@ -198,12 +242,7 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = format('trecho version activate %s brings it up to date first (trecho.reopen_version).', activate_version.index_version);
     END IF;
-    SELECT count(*) INTO v_missing FROM trecho._missing_documents(activate_version.index_version);
-    SELECT p.pending + p.staged INTO v_waiting FROM trecho.pending_embeddings(activate_version.index_version) AS p;
-    IF v_missing > 0 OR (v_waiting > 0 AND NOT coalesce(activate_version.force, false)) THEN
-        RAISE EXCEPTION 'index version % is not complete: % documents and % vectors are missing', activate_version.index_version, v_missing, v_waiting
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'trecho version build goes on with it.';
-    END IF;
+    PERFORM trecho._require_complete(activate_version.index_version, activate_version.written_since, coalesce(activate_version.force, false));
     UPDATE trecho.index_versions AS v SET state = 'retired', retired_at = now() WHERE v.index_version = v_old;
     UPDATE trecho.index_versions AS v SET state = 'active', activated_at = now(), retired_at = NULL, paused = false
      WHERE v.index_version = activate_version.index_version;
@@ -212,10 +251,10 @@ BEGIN
     RETURN true;
 END
 $function$;
-COMMENT ON FUNCTION trecho.activate_version(integer, boolean) IS
-    'Let searches read a complete version. The one they read until now is retired: readable for query vectors made for it, and for going back, until the grace period ends. Returns false when it was active already. Raises TR001 for an unknown version, 55000 for one that is not complete or is retired, 55P03 when another change is under way.';
-REVOKE ALL ON FUNCTION trecho.activate_version(integer, boolean) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION trecho.activate_version(integer, boolean) TO trecho_writer, trecho_operator;
+COMMENT ON FUNCTION trecho.activate_version(integer, boolean, timestamptz) IS
+    'Let searches read a complete version. The one they read until now is retired: readable for query vectors made for it, and for going back, until the grace period ends. Returns false when it was active already. Raises TR001 for an unknown version, 55000 for one that is not complete or is retired, 55006 while a pass that began before the version runs, 55P03 when writers do not let it have its lock within 80 ms: try again.';
+REVOKE ALL ON FUNCTION trecho.activate_version(integer, boolean, timestamptz) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.activate_version(integer, boolean, timestamptz) TO trecho_writer, trecho_operator;
 
 CREATE OR REPLACE FUNCTION trecho.reopen_version(index_version integer)
 RETURNS void
@@ -224,7 +263,7 @@ SET search_path = pg_catalog, pg_temp
 AS $function$
 BEGIN
     PERFORM trecho._passage_prefix(reopen_version.index_version);  -- TR001
-    UPDATE trecho.index_versions AS v SET state = 'building', retired_at = NULL, paused = false
+    UPDATE trecho.index_versions AS v SET state = 'building', retired_at = NULL, paused = false, opened_at = clock_timestamp()
      WHERE v.index_version = reopen_version.index_version AND v.state = 'retired';
 END
 $function$;

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -24,6 +25,7 @@ from trecho.console import note, print_json
 from trecho.db import Connection, connect, find_dsn
 from trecho.errors import ExitCode, TrechoError, UsageError, from_database
 from trecho.providers import ModelMoved, Provider, ProviderDown, TextRejected, VectorArray, provider_for
+from trecho.secrets_gate import GateBroken, screen
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -39,6 +41,7 @@ _LEASE = "15 minutes"
 _PROBE_LIMIT = 0.02
 _PROBE_EVERY_S = 300.0
 _APPLY_EVERY_S = 15.0
+_LOOK_EVERY_S = 2.0
 _APPLY_ROWS = 250
 _POLL_S = 0.3
 _WATCH_POLL_S = 30.0
@@ -86,12 +89,14 @@ def embed_pending(
     workers: int | None = None,
     stop: threading.Event | None = None,
     raise_problems: bool = True,
+    written_before: datetime | None = None,
 ) -> EmbedReport:
-    """Embed all that is pending, waiting for retries and for other workers, and put the vectors on their chunks.
+    """Embed what is pending, waiting for retries and for other workers, and put the vectors on their chunks.
 
     database: a DSN, or what opens a connection of its own for each worker. index_version: only this one; else the
     active version and those being built. provider: instead of the ones the recipes name. workers: threads, each with a
-    connection (default: what the provider bears). stop: set it to end soon, with nothing lost.
+    connection (default: what the provider bears). stop: set it to end soon, with nothing lost. written_before: end when
+    what was written before has its vector (default: before this call), so that steady writers do not keep it for ever.
     Raises: the first problem of a provider, after the other versions had their turn, unless raise_problems is False.
     """
     factory: ConnectionFactory = database if callable(database) else _factory(database)
@@ -107,13 +112,15 @@ def embed_pending(
         }
         before = _counts(conn, index_version)
         tally.total = sum(row["pending"] for row in before.values() if row["version"] in recipes)
+        written_before = written_before or _one(conn, "SELECT clock_timestamp() AS now", ())["now"]
         for version, recipe in recipes.items():
             if stop.is_set():
                 break
             try:
                 if before[version]["pending"]:
-                    _embed_version(factory, conn, version, recipe, provider, workers, tally, stop)
-            except (ProviderDown, ModelMoved, UsageError) as error:
+                    crew = _Crew(factory, version, provider or provider_for(recipe), tally, stop)
+                    _embed_version(conn, crew, workers, written_before, keep=provider is not None)
+            except (ProviderDown, ModelMoved, GateBroken, UsageError) as error:
                 if not stop.is_set():
                     problems.append(error)
             except TrechoError as error:
@@ -245,11 +252,8 @@ class _Crew:
 
     def _harmless(self, conn: Connection, texts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The texts that may leave; the others are quarantined."""
-        from trecho.secrets_gate import suspicions
-
         kept = []
-        for text in texts:
-            found = suspicions(text["text"])
+        for text, found in zip(texts, screen([text["text"] for text in texts]), strict=True):
             if (
                 found
                 and _one(
@@ -265,42 +269,36 @@ class _Crew:
 
 
 def _embed_version(
-    factory: ConnectionFactory,
-    conn: Connection,
-    version: int,
-    recipe: Mapping[str, Any],
-    given: Provider | None,
-    workers: int | None,
-    tally: _Tally,
-    stop: threading.Event,
+    conn: Connection, crew: _Crew, workers: int | None, written_before: datetime, *, keep: bool
 ) -> None:
-    provider = given or provider_for(recipe)
-    calls = provider.calls
-    crew = _Crew(factory, version, provider, tally, stop)
+    """Let the crew work until what was written before that time has its vector. keep: leave the provider open."""
+    calls = crew.provider.calls
     threads = [
         threading.Thread(target=crew.run, args=(number,), name=f"trecho embed {number}")
-        for number in range(workers or provider.concurrency)
+        for number in range(workers or crew.provider.concurrency)
     ]
     try:
-        check_probe(conn, version, provider)
+        check_probe(conn, crew.version, crew.provider)
         for thread in threads:
             thread.start()
-        _supervise(conn, crew, threads)
+        _supervise(conn, crew, threads, written_before)
     finally:
         crew.halt.set()
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
-        tally.calls += provider.calls - calls
-        if given is None:
-            provider.close()
+        crew.tally.calls += crew.provider.calls - calls
+        if not keep:
+            crew.provider.close()
     if crew.error is not None:
         raise crew.error
 
 
-def _supervise(conn: Connection, crew: _Crew, threads: list[threading.Thread]) -> None:
+def _supervise(
+    conn: Connection, crew: _Crew, threads: list[threading.Thread], written_before: datetime
+) -> None:
     """Until the workers are done: apply now and then, so that long runs show results, and look at the model again."""
-    applied = probed = time.monotonic()
+    applied = probed = looked = time.monotonic()
     while any(thread.is_alive() for thread in threads):
         for thread in threads:
             thread.join(timeout=0.1)
@@ -310,6 +308,14 @@ def _supervise(conn: Connection, crew: _Crew, threads: list[threading.Thread]) -
             crew.provider.stopping.set()
             continue
         now = time.monotonic()
+        if now - looked > _LOOK_EVERY_S:
+            looked = now
+            if not _one(
+                conn,
+                "SELECT trecho.has_pending_embeddings(%s, %s) AS more",
+                (crew.version, written_before),
+            )["more"]:
+                crew.halt.set()
         if now - applied > _APPLY_EVERY_S:
             _apply(conn, crew.version)
             applied = time.monotonic()

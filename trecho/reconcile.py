@@ -16,6 +16,7 @@ from psycopg.types.json import Jsonb
 
 from trecho.db import Connection, connect
 from trecho.errors import LockNotHeld, from_database
+from trecho.secrets_gate import hold_staged
 from trecho.sources import SourceFile
 
 # Documents sent in one pipeline, and their most characters: few round trips, bounded memory.
@@ -65,6 +66,7 @@ class Outcome:
 
     state: published, skipped (another pass runs; holder says which) or waiting (vectors are missing). counts: the row
     of trecho.passes. skipped: reason -> files left out. failed: one line per document that could not be published.
+    quarantined: texts of its documents that the secret scan holds back.
     """
 
     project: str
@@ -79,6 +81,7 @@ class Outcome:
     failed: list[str] = field(default_factory=list)
     embedded: int = 0
     provider_calls: int = 0
+    quarantined: int = 0
 
 
 class Progress:
@@ -186,6 +189,8 @@ class _Pass:
             self.conn.execute("SELECT trecho.begin_bulk_load(%s)", (self.pass_id,))
         if staged:
             self._plan(staged)
+            self.progress.phase("secrets")
+            outcome.quarantined = hold_staged(self.conn, self.pass_id)
         if self.options.embed is not None:
             outcome.embedded, outcome.provider_calls = self.options.embed(self.conn, self.progress.embed)
         # Always: a bulk load that was killed leaves the indexes to whoever comes next.

@@ -1,4 +1,5 @@
-"""Which texts look as if they held a secret: detect-secrets, and what it does not know (Portuguese words, bare values).
+"""Which texts look as if they held a secret: detect-secrets, what it does not know (Portuguese words, bare values), and
+gitleaks where it is installed.
 
 A text that is held back for nothing costs a passage in search until someone releases it; a secret that leaves cannot be
 called back. So in doubt it is held, but values that are plainly none (placeholders, types, references) are let through.
@@ -6,10 +7,26 @@ called back. So in doubt it is held, but values that are plainly none (placehold
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Iterator
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
+
+from trecho.db import Connection
+from trecho.errors import ExitCode, TrechoError
+
+# Where gitleaks is, when it is not on the path; off: it is not used.
+GITLEAKS_VARIABLE = "TRECHO_GITLEAKS"
+_GITLEAKS_TIMEOUT_S = 300
+# Texts of one scan: gitleaks takes a tenth of a second to start.
+_BATCH_TEXTS = 500
+_BATCH_CHARS = 4 << 20
 
 # Only a line with one of these, or with a long run of characters that has a digit in it, is looked at closely: the
 # patterns of the detectors cost milliseconds a passage, and most passages are prose. Lower case; plain `in` is much
@@ -88,8 +105,110 @@ _LEFT_OUT = {
 _MIN_ENTROPY = 4.5  # bits per character, as detect-secrets sets it for base64
 
 
+class GateBroken(TrechoError):
+    """The secret scan cannot be made, so no text may leave."""
+
+    exit_code = ExitCode.REFUSED
+
+
+def hold_staged(conn: Connection, pass_id: int) -> int:
+    """Scan what a pass is about to publish and quarantine what is found. Returns: texts of the pass that are held.
+
+    Raises: GateBroken.
+    """
+    found: list[tuple[bytes, str]] = []
+    # A cursor in the server: as many texts as there are, memory for a batch of them.
+    with conn.transaction(), conn.cursor(name="trecho_scan") as cursor:
+        cursor.itersize = _BATCH_TEXTS
+        cursor.execute("SELECT text_hash, text FROM trecho.texts_to_scan(%s)", (pass_id,))
+        batch: list[dict[str, Any]] = []
+        size = 0
+        for row in cursor:
+            batch.append(row)
+            size += len(row["text"])
+            if len(batch) >= _BATCH_TEXTS or size >= _BATCH_CHARS:
+                found.extend(_findings(batch))
+                batch, size = [], 0
+        found.extend(_findings(batch))
+    for text_hash, kinds in sorted(found):
+        conn.execute("SELECT trecho.quarantine_text(%s, %s)", (text_hash, kinds))
+    held = conn.execute("SELECT trecho.pass_quarantined(%s) AS held", (pass_id,)).fetchone()
+    return int(held["held"]) if held else 0
+
+
+def _findings(batch: Sequence[dict[str, Any]]) -> list[tuple[bytes, str]]:
+    kinds = screen([row["text"] for row in batch])
+    return [(row["text_hash"], ", ".join(k)) for row, k in zip(batch, kinds, strict=True) if k]
+
+
+def screen(texts: Sequence[str]) -> list[list[str]]:
+    """Kinds of secret that each text seems to hold, sorted; empty where it may leave. Raises: GateBroken."""
+    kinds = [set(suspicions(text)) for text in texts]
+    program = _gitleaks_program() if texts else None
+    if program is not None:
+        kinds = [one | more for one, more in zip(kinds, _gitleaks(program, texts), strict=True)]
+    return [sorted(found) for found in kinds]
+
+
+def _gitleaks_program() -> str | None:
+    """Path of gitleaks; None where it is not installed, or is switched off."""
+    given = os.environ.get(GITLEAKS_VARIABLE, "")
+    if given.lower() in ("off", "no", "0", "false"):
+        return None
+    program = shutil.which(given or "gitleaks")
+    if given and program is None:
+        raise GateBroken(
+            f"{GITLEAKS_VARIABLE} names {given!r}, which cannot be run",
+            hint=f"Correct it, or set {GITLEAKS_VARIABLE}=off to scan with detect-secrets alone.",
+        )
+    return program
+
+
+def _gitleaks(program: str, texts: Sequence[str]) -> list[set[str]]:
+    """Rules of gitleaks that each text breaks. A file for each text: in one stream, a rule could span two of them."""
+    with tempfile.TemporaryDirectory(prefix="trecho-gate-") as name:
+        folder, report = Path(name, "texts"), Path(name, "report.json")
+        folder.mkdir()
+        for number, text in enumerate(texts):
+            # Some rules look at .yaml alone, none leaves it out.
+            (folder / f"{number}.yaml").write_text(text, encoding="utf-8")
+        command = [program, "dir", "--no-banner", "--no-color", "--log-level", "error", "--redact"]
+        # What a file says about itself (gitleaks:allow) does not decide what leaves.
+        command += ["--ignore-gitleaks-allow", "--exit-code", "0"]
+        command += ["--report-format", "json", "--report-path", str(report), str(folder)]
+        try:
+            done = subprocess.run(
+                command,
+                cwd=name,  # not the user's: a .gitleaksignore there is about other files
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_GITLEAKS_TIMEOUT_S,
+                check=False,
+            )
+            if done.returncode:
+                raise _broken(program, f"exit code {done.returncode}", done.stderr)
+            rules: list[set[str]] = [set() for _ in texts]
+            for finding in json.loads(report.read_text(encoding="utf-8")) or []:
+                rules[int(Path(finding["File"]).stem)].add(f"gitleaks {finding['RuleID']}")
+            return rules
+        except subprocess.TimeoutExpired:
+            raise _broken(program, f"no answer within {_GITLEAKS_TIMEOUT_S} s", "") from None
+        except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+            raise _broken(program, f"no report that can be read ({type(error).__name__})", "") from None
+
+
+def _broken(program: str, reason: str, said: str) -> GateBroken:
+    return GateBroken(
+        f"the secret scan failed, and nothing was sent: {program} gave {reason}",
+        detail=said.strip()[-500:],
+        hint=f"gitleaks 8.19 or later is wanted; {GITLEAKS_VARIABLE}=off scans with detect-secrets alone.",
+    )
+
+
 def suspicions(text: str) -> list[str]:
-    """Kinds of secret that the text seems to hold, sorted; empty when it may leave. The secret itself is never told."""
+    """Kinds of secret that detect-secrets and the rules here see, sorted. The secret itself is never told."""
     found: set[str] = set()
     lower = text.lower()
     if any(word in lower for word in _WORDS):

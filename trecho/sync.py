@@ -307,6 +307,11 @@ def _report(outcome: Outcome, verbose: bool) -> None:
     )
     if counts["documents_superseded"]:
         note(f"  {counts['documents_superseded']} left as an application wrote them meanwhile")
+    if outcome.quarantined:
+        note(
+            f"  held back: {outcome.quarantined} texts seem to hold a secret and are hidden from search "
+            "(trecho embed --list-quarantined)"
+        )
     for reason, count in sorted(outcome.skipped.items()):
         note(f"  left out: {count} {reason}")
     if verbose:

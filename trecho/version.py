@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,30 @@ from trecho.providers import Provider, TextRejected, provider_for
 HELP = "build, compare, activate and drop index versions"
 # Documents of one transaction of the backfill: puts of these wait for its end.
 _BACKFILL_DOCUMENTS = 10
-# A lock that cannot be had in milliseconds is asked for again; searches go on in between.
+# A lock that cannot be had in milliseconds is asked for again; searches and writers go on in between.
 _LOCK_TRIES = 50
 _LOCK_PAUSE_S = 0.2
-_ACTIVATE_ROUNDS = 20
+# Writers bring texts to every version, and what they bring while a round runs need not have its vector: the second
+# round is the last one, unless a writer began before the version and ended after the first.
+_ACTIVATE_ROUNDS = 5
 
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What building came to. version: None where there was nothing to build."""
+    """What building came to.
+
+    version: None where there was nothing to build. rounds: how often it caught up with writers. waits_for: why it could
+    not be activated although it is filled.
+    """
 
     version: int | None = None
     documents: int = 0
     activated: bool = False
     embedded: EmbedReport | None = None
+    rounds: int = 0
+    waits_for: str = ""
 
     @property
     def exit_code(self) -> ExitCode:
@@ -76,9 +85,11 @@ def build(
             _mend(conn)
             drop_expired(conn)
             return BuildResult()
-        documents, report, activated = 0, None, False
+        result = BuildResult(version)
         for _ in range(_ACTIVATE_ROUNDS):
-            documents += _backfill(conn, version, tell, stop)
+            documents = result.documents + _backfill(conn, version, tell, stop)
+            # By the clock of the server: what is written from now on need not have its vector when searches turn.
+            since = _value(conn, "SELECT clock_timestamp()")
             report = embed_pending(
                 dsn,
                 index_version=version,
@@ -87,17 +98,23 @@ def build(
                 workers=workers,
                 stop=stop,
                 raise_problems=False,
+                written_before=since,
             )
+            result = replace(result, documents=documents, embedded=report, rounds=result.rounds + 1)
             if report.problems or stop.is_set():
                 break
-            conn.execute("SELECT trecho._after_publish(%s)", (version,))
-            activated = _activate(conn, version)
-            if activated:  # else something was put meanwhile
+            try:
+                activated = _activate(conn, version, since)
+            except (psycopg.errors.ObjectInUse, psycopg.errors.LockNotAvailable) as error:
+                # A pass that began before the version, or writers with long transactions.
+                result = replace(result, waits_for=error.diag.message_primary or str(error))
                 break
-        if activated:
-            _mend(conn)
+            if activated:  # else something was put meanwhile
+                result = replace(result, activated=True)
+                _mend(conn)
+                break
         drop_expired(conn)
-    return BuildResult(version, documents, activated, report)
+    return result
 
 
 def drop_expired(conn: Connection) -> list[int]:
@@ -131,10 +148,12 @@ def _mend(conn: Connection) -> None:
             time.sleep(0.01)  # another process may be at it
 
 
-def _activate(conn: Connection, version: int) -> bool:
+def _activate(conn: Connection, version: int, since: datetime) -> bool:
     """Turn searches to the version. False when it is not complete after all."""
     try:
-        _patiently(lambda: _value(conn, "SELECT trecho.activate_version(%s)", version))
+        _patiently(
+            lambda: _value(conn, "SELECT trecho.activate_version(%s, written_since => %s)", version, since)
+        )
     except psycopg.errors.ObjectNotInPrerequisiteState:
         return False
     return True
@@ -385,6 +404,8 @@ def _build(dsn: str, args: argparse.Namespace, *, full: bool = False, version: i
         print(
             f"version {result.version}: {result.documents} documents chunked, {texts} texts embedded, {state}"
         )
+        if result.waits_for:
+            note(f"warning: {result.waits_for}")
         for problem in result.embedded.problems if result.embedded else ():
             note(f"error: {problem}")
             note(f"hint: {problem.hint}")

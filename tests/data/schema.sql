@@ -216,6 +216,7 @@ CREATE TABLE trecho.index_versions (
     retired_at timestamp with time zone,
     reuse_vectors boolean NOT NULL DEFAULT true,
     paused boolean NOT NULL DEFAULT false,
+    opened_at timestamp with time zone NOT NULL DEFAULT now(),
     CONSTRAINT index_versions_dim_check CHECK ((dim > 0)),
     CONSTRAINT index_versions_index_version_check CHECK ((index_version > 0)),
     CONSTRAINT index_versions_pkey PRIMARY KEY (index_version)
@@ -323,13 +324,13 @@ CREATE TABLE trecho.project_grants (
     CONSTRAINT project_grants_pkey PRIMARY KEY (role_name, project)
 ); -- owner trecho_owner, rights default
 CREATE TABLE trecho.quarantined_texts (
-    text_hash bytea NOT NULL,
+    passage_hash bytea NOT NULL,
     reason text NOT NULL,
     quarantined_at timestamp with time zone NOT NULL DEFAULT now(),
     released_at timestamp with time zone,
     released_by name,
-    CONSTRAINT quarantined_texts_pkey PRIMARY KEY (text_hash),
-    CONSTRAINT quarantined_texts_text_hash_check CHECK ((octet_length(text_hash) = 32))
+    CONSTRAINT quarantined_texts_passage_hash_check CHECK ((octet_length(passage_hash) = 32)),
+    CONSTRAINT quarantined_texts_pkey PRIMARY KEY (passage_hash)
 ); -- owner trecho_owner, rights default
 CREATE TABLE trecho.retired_chunks (
     index_version integer NOT NULL,
@@ -449,7 +450,7 @@ CREATE INDEX placements_1_chunk ON trecho.placements_1 USING btree (chunk_key);
 CREATE INDEX placements_1_id ON trecho.placements_1 USING btree (chunk_id);
 CREATE UNIQUE INDEX placements_1_pkey ON trecho.placements_1 USING btree (document_id, ordinal);
 CREATE UNIQUE INDEX project_grants_pkey ON trecho.project_grants USING btree (role_name, project);
-CREATE UNIQUE INDEX quarantined_texts_pkey ON trecho.quarantined_texts USING btree (text_hash);
+CREATE UNIQUE INDEX quarantined_texts_pkey ON trecho.quarantined_texts USING btree (passage_hash);
 CREATE INDEX retired_chunks_chunk_id_idx ON trecho.retired_chunks USING btree (project, branch, chunk_id);
 CREATE INDEX retired_chunks_chunk_key_idx ON trecho.retired_chunks USING btree (index_version, chunk_key);
 CREATE UNIQUE INDEX schema_migrations_pkey ON trecho.schema_migrations USING btree (name);
@@ -548,6 +549,14 @@ CREATE FUNCTION trecho._grace()
     RETURNS interval
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._hold_versions()
+    RETURNS integer
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._is_held(p_context text, p_content text)
+    RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._known_embeddings(p_index_version integer, p_text_hashes bytea[])
     RETURNS TABLE(text_hash bytea, embedding @extension@.vector)
     LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET jit=off SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off
@@ -556,7 +565,7 @@ CREATE FUNCTION trecho._lock_doc_ids(p_project text, p_branch text, p_wanted tex
     RETURNS void
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
-CREATE FUNCTION trecho._mark_quarantined(p_text_hash bytea, p_quarantined boolean)
+CREATE FUNCTION trecho._mark_quarantined(p_text_hash bytea, p_context text, p_content text, p_quarantined boolean)
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET jit=off SET enable_seqscan=off
     -- owner trecho_owner, rights trecho_owner=execute
@@ -588,9 +597,17 @@ CREATE FUNCTION trecho._pass_lock_key(p_project text)
     RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._passage_hash(p_context text, p_content text)
+    RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._passage_prefix(p_index_version integer)
     RETURNS text
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._pending_texts_query(p_index_version integer, p_staged boolean)
+    RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._plan_description(p_pass_id bigint, p_source text, p_about jsonb, p_versions integer[])
     RETURNS void
@@ -623,6 +640,10 @@ CREATE FUNCTION trecho._remove_documents(p_document_ids bigint[], p_pass_id bigi
 CREATE FUNCTION trecho._replace_placements(p_index_version integer, p_document_ids bigint[], p_new trecho.new_placement[], p_pass_id bigint)
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._require_complete(p_index_version integer, p_written_since timestamp with time zone, p_force boolean)
+    RETURNS void
+    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._require_read(p_project text)
     RETURNS void
@@ -688,6 +709,10 @@ CREATE FUNCTION trecho._version_recipe(p_index_version integer)
     RETURNS jsonb
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._versions_lock_key()
+    RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._wanted_recipe()
     RETURNS jsonb
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
@@ -700,9 +725,9 @@ CREATE FUNCTION trecho.abandon_pass(pass_id bigint, reason text DEFAULT 'abandon
     RETURNS void
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
-CREATE FUNCTION trecho.activate_version(index_version integer, force boolean DEFAULT false)
+CREATE FUNCTION trecho.activate_version(index_version integer, force boolean DEFAULT false, written_since timestamp with time zone DEFAULT NULL::timestamp with time zone)
     RETURNS boolean
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET lock_timeout=2s
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET lock_timeout=80ms
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.apply_embeddings(index_version integer, max_rows integer DEFAULT 1000)
     RETURNS bigint
@@ -844,6 +869,10 @@ CREATE FUNCTION trecho.grant_project(role name, project text)
     RETURNS boolean
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
+CREATE FUNCTION trecho.has_pending_embeddings(index_version integer, written_before timestamp with time zone DEFAULT NULL::timestamp with time zone)
+    RETURNS boolean
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET jit=off
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.index_contents(project text DEFAULT 'default'::text)
     RETURNS TABLE(branch text, scope trecho.chunk_scope, source_set text, documents integer, chunks bigint, oldest timestamp with time zone, newest timestamp with time zone)
     LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path=pg_catalog, pg_temp
@@ -881,6 +910,10 @@ CREATE FUNCTION trecho.pass_holder(project text DEFAULT 'default'::text)
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
 CREATE FUNCTION trecho.pass_pending(pass_id bigint)
+    RETURNS integer
+    LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
+CREATE FUNCTION trecho.pass_quarantined(pass_id bigint)
     RETURNS integer
     LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
@@ -996,6 +1029,10 @@ CREATE FUNCTION trecho.text_hash(index_version integer, context text, content te
     RETURNS bytea
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute trecho_writer=execute
+CREATE FUNCTION trecho.texts_to_scan(pass_id bigint)
+    RETURNS TABLE(text_hash bytea, text text)
+    LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.unplanned_documents(pass_id bigint, max_documents integer DEFAULT 50)
     RETURNS TABLE(source text, scope trecho.chunk_scope, path text, content text, chunk_settings jsonb)
     LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp

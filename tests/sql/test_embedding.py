@@ -487,6 +487,57 @@ def test_quarantine__a_late_vector_is_not_taken(shared_db: Connection) -> None:
     assert store(conn, "w", texts) == 0
 
 
+def test_quarantine__holds_in_versions_with_another_prefix_before_they_send_it(shared_db: Connection) -> None:
+    conn = shared_db
+    other = add_version(conn, passage_prefix="doc: ")
+    texts = add_texts(conn, ["senha", "outro"])
+    later = add_texts(conn, ["senha", "outro"], version=other)
+    assert texts["senha"] != later["senha"]
+    value(conn, "SELECT trecho.quarantine_text(%s, 'x')", texts["senha"])
+    assert set(claim(conn, "w", index_version=other)) == {later["outro"]}
+    third = add_version(conn, passage_prefix="")  # made after
+    add_texts(conn, ["senha"], version=third)
+    assert claim(conn, "w", index_version=third) == {}
+    listed = conn.execute("SELECT index_version FROM trecho.list_quarantined() ORDER BY 1").fetchall()
+    assert [row["index_version"] for row in listed] == [1, other, third]
+    # Released under any of its hashes, it is released in every version.
+    assert value(conn, "SELECT trecho.release_text(%s)", later["senha"]) == 3
+    assert value(conn, "SELECT trecho.quarantine_text(%s, 'x')", texts["senha"]) is False
+    for version in (1, other, third):
+        assert "senha" in {
+            text.removeprefix("passage: ").removeprefix("doc: ")
+            for text in claim(conn, "v", index_version=version).values()
+        }
+
+
+def test_quarantine__a_document_put_in_a_version_with_another_prefix_is_held_at_once(
+    shared_db: Connection,
+) -> None:
+    conn = shared_db
+    conn.execute("SELECT trecho.put_document('docs', 'O texto da senha.', 'a.md')")
+    text_hash = value(conn, "SELECT text_hash FROM trecho.chunks")
+    value(conn, "SELECT trecho.quarantine_text(%s, 'x')", text_hash)
+    other = add_version(conn, passage_prefix="doc: ")
+    conn.execute("SELECT trecho.put_document('docs', 'O texto da senha.', 'a.md')")
+    rows = conn.execute("SELECT index_version, quarantined FROM trecho.chunks ORDER BY 1").fetchall()
+    assert [(row["index_version"], row["quarantined"]) for row in rows] == [(1, True), (other, True)]
+    assert value(conn, "SELECT count(*) FROM trecho.search('senha', mode => 'lexical')") == 0
+
+
+def test_purge__forgets_what_was_held_of_the_source_alone(shared_db: Connection) -> None:
+    conn = shared_db
+    for path, content in (("a.md", "Um segredo."), ("b.md", "Outro segredo."), ("c.md", "Outro segredo.")):
+        conn.execute("SELECT trecho.put_document('docs', %s, %s)", (content, path))
+    for row in conn.execute("SELECT DISTINCT text_hash FROM trecho.chunks").fetchall():
+        value(conn, "SELECT trecho.quarantine_text(%s, 'x')", row["text_hash"])
+    held = "SELECT count(*) FROM trecho.quarantined_texts"
+    before = value(conn, held)
+    value(conn, "SELECT trecho.purge('docs', 'a.md')")
+    assert value(conn, held) == before - 1
+    value(conn, "SELECT trecho.purge('docs', 'b.md')")
+    assert value(conn, "SELECT count(*) FROM trecho.list_quarantined()") == 1
+
+
 def test_quarantine__bad_arguments_are_refused(shared_db: Connection) -> None:
     assert refused(shared_db, "22023", "SELECT trecho.quarantine_text('\\x00', 'x')").message_hint
     assert refused(shared_db, "P0002", "SELECT trecho.release_text(%s)", b"0" * 32).message_hint
@@ -590,7 +641,9 @@ def test_whatever_workers_do_a_text_is_in_one_state_and_a_vector_is_its_own(  # 
                 for texts in held.values():
                     texts.pop(hashes[content], None)
             elif operation == "free" and value(
-                conn, "SELECT count(*) FROM trecho.quarantined_texts WHERE text_hash = %s", hashes[content]
+                conn,
+                "SELECT count(*) FROM trecho.quarantined_texts WHERE passage_hash = sha256(convert_to(%s, 'UTF8'))",
+                content,
             ):
                 conn.execute("SELECT trecho.release_text(%s)", (hashes[content],))
             elif operation == "apply":

@@ -138,6 +138,75 @@ def test_build__with_other_chunk_settings_pays_only_for_texts_that_changed(index
     assert counts(index, new)["staged"] == 5
 
 
+def test_activate__what_was_written_while_the_last_round_ran_may_follow(index: Connection) -> None:
+    conn = index
+    conn.execute("SELECT trecho.configure(%s)", (Jsonb({"model_version": "2"}),))
+    new = value(conn, "SELECT trecho.begin_version_build()")
+    backfill(conn, new)
+    query = "SELECT trecho.activate_version(%s, written_since => %s)"
+    refused(conn, "55000", query, new, None)
+    # One transaction, one created_at: all five were written at once.
+    since = value(conn, "SELECT max(created_at) FROM trecho.chunks WHERE index_version = %s", new)
+    later = value(conn, "SELECT %s::timestamptz + interval '1 microsecond'", since)
+    refused(conn, "55000", query, new, later)
+    assert value(conn, query, new, since) is True
+    assert states(conn) == {1: "retired", new: "active"}
+
+
+def test_has_pending__looks_at_what_was_written_before(index: Connection) -> None:
+    put(index, "# Documento 9\n\nNovo.\n", "doc9.md")
+    query = "SELECT trecho.has_pending_embeddings(1, %s)"
+    written = value(index, "SELECT max(created_at) FROM trecho.chunks")
+    assert value(index, query, None) is True
+    assert value(index, query, written) is False
+    texts = claim(index, "w")
+    assert value(index, query, None) is True  # a worker has it
+    store(index, "w", texts)
+    assert value(index, query, None) is False
+    refused(index, "TR001", "SELECT trecho.has_pending_embeddings(99)")
+
+
+def test_activate__waits_for_a_writer_that_knows_nothing_of_the_version(dsn: str) -> None:
+    """It read the set of versions before, and writes after: what it wrote must be in the version when it is read."""
+    with (
+        psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as conn,
+        psycopg.connect(dsn, row_factory=dict_row) as writer,
+    ):
+        put(conn, "Um texto.", "a.md")
+        put(writer, "Um texto de antes.", "b.md")  # not committed
+        conn.execute("SELECT trecho.configure(%s)", (Jsonb({"model_version": "2"}),))
+        new = value(conn, "SELECT trecho.begin_version_build()")
+        backfill(conn, new)
+        embed(conn, new)
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            conn.execute("SELECT trecho.activate_version(%s)", (new,))
+        writer.commit()
+        refused(conn, "55000", "SELECT trecho.activate_version(%s)", new)  # one document is missing
+        backfill(conn, new)
+        embed(conn, new)
+        assert value(conn, "SELECT trecho.activate_version(%s)", new) is True
+        assert sorted(placed(conn, new)) == ["Um texto de antes.", "Um texto."]
+
+
+def test_activate__waits_for_a_pass_that_began_before_the_version(dsn: str) -> None:
+    with (
+        psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as conn,
+        psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as syncing,
+    ):
+        put(conn, "Um texto.", "a.md")
+        pass_id = value(
+            syncing, "SELECT trecho.begin_pass('default', 'main', 'd', ARRAY['docs']::trecho.chunk_scope[])"
+        )
+        conn.execute("SELECT trecho.configure(%s)", (Jsonb({"model_version": "2"}),))
+        new = value(conn, "SELECT trecho.begin_version_build()")
+        backfill(conn, new)
+        embed(conn, new)
+        refused(conn, "55006", "SELECT trecho.activate_version(%s)", new)
+        syncing.execute("SELECT trecho.abandon_pass(%s)", (pass_id,))
+        syncing.execute("SELECT trecho.release_pass()")
+        assert value(conn, "SELECT trecho.activate_version(%s)", new) is True
+
+
 def test_build__full_makes_a_version_of_the_same_recipe_that_reuses_nothing(index: Connection) -> None:
     new = value(index, 'SELECT trecho.begin_version_build("full" => true)')
     assert value(index, 'SELECT trecho.begin_version_build("full" => true)') == new
