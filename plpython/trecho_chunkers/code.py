@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from . import parsing
@@ -44,12 +42,10 @@ _FIRST_INDENT = re.compile(rb"\n( +)[^\s#]")
 _SCALAR = rb"[ ]*[\"']?([^\s\"'#,{}]+)"
 _FLOW_NAME = re.compile(rb"[{,]\s*name:" + _SCALAR)
 
-_START = itemgetter(0, 1)
 _new = tuple.__new__  # a NamedTuple without the call in between
 
 
-@dataclass(slots=True)
-class _Item:
+class _Item(NamedTuple):
     """One declaration: bytes [begin, end) with what belongs to it, whole lines where it has them alone."""
 
     begin: int
@@ -123,9 +119,11 @@ class _Cutter:
         self._comment = loaded.grammar.line_comment
         self._matches = loaded.cursor.matches
         self._patterns = loaded.patterns
+        self._roles = loaded.roles
         self._data = data
         self._text = text
         self._settings = settings
+        self._most_breaks = min(settings.container_max_lines, settings.symbol_max_lines)
         self._deadline = deadline
         self._chunks: list[Chunk] = []
         self._offset, self._line = 0, 1  # one character and the line it is on
@@ -156,12 +154,18 @@ class _Cutter:
             return
         done = region.begin
         if region.kind and items:
-            self._header(region, items[0])
+            items[0] = self._header(region, items[0])
             done = items[0].begin
+        data = self._data
         opens = True
         for item in items:
-            if item.begin > done and self._gap(region, done, item.begin, opens):
-                item.begin = done
+            begin = item.begin
+            if (
+                begin > done
+                and not (begin == done + 1 and data[done] == 10)  # one blank line, as between most
+                and self._gap(region, done, begin, opens)
+            ):
+                item = item._replace(begin=done)  # noqa: PLW2901  # with the marks before it
             inner = self._symbol(region, item)
             if inner is not None:
                 yield inner
@@ -170,20 +174,20 @@ class _Cutter:
         if done < region.end:
             self._gap(region, done, region.end)
 
-    def _header(self, region: _Region, first: _Item) -> None:
+    def _header(self, region: _Region, first: _Item) -> _Item:
         """Make a chunk of what stands before the first member of a container, or give it to that member."""
         data, begin = self._data, region.begin
         if (region.kind == "key" and data.count(b"\n", begin, first.begin) <= _MAX_KEY_LINES) or _WORD.search(
             data, begin, first.begin
         ) is None:
-            first.begin = begin
-        else:
-            headers = region.headers[:-1]
-            self._symbol(
-                region._replace(symbol="", anchor="", context=self._context(headers), headers=headers),
-                _Item(begin, first.begin, region.kind, region.symbol, None, {}),
-                region.anchor,
-            )
+            return first._replace(begin=begin)
+        headers = region.headers[:-1]
+        self._symbol(
+            region._replace(symbol="", anchor="", context=self._context(headers), headers=headers),
+            _Item(begin, first.begin, region.kind, region.symbol, None, {}),
+            region.anchor,
+        )
+        return first
 
     def _documents(self, region: _Region, items: list[_Item]) -> Iterator[_Region]:
         """YAML documents. One alone is the file itself, unless it is a Kubernetes object."""
@@ -196,10 +200,8 @@ class _Cutter:
                     yield region._replace(node=body)
                     done = region.end
                 break
-            if self._gap(region, done, item.begin, opens=number == 1):
-                item.begin = done
-            item.name = name or f"doc{number}"
-            inner = self._symbol(region, item)
+            begin = done if self._gap(region, done, item.begin, opens=number == 1) else item.begin
+            inner = self._symbol(region, item._replace(begin=begin, name=name or f"doc{number}"))
             if inner is not None:
                 yield inner
             done = item.end
@@ -220,61 +222,59 @@ class _Cutter:
         name = _direct_name(values.get(b"metadata", b""))
         return _clean(kind.strip() + b"/" + name if name else kind)
 
-    def _symbol(self, region: _Region, item: _Item, anchor: str = "") -> _Region | None:
+    def _symbol(  # noqa: PLR0912  # the path of every symbol: calls would cost as much as the rest
+        self, region: _Region, item: _Item, anchor: str = ""
+    ) -> _Region | None:
         """Make the chunk of one declaration, windows where it is too large for one, or give back the region
         of a container to be split."""
         data, text, settings = self._data, self._text, self._settings
-        begin, end, kind = item.begin, item.end, item.kind
-        name = self._name(item)
-        while data[end - 1] in b" \n\t" and end > begin:
-            end -= 1
-        breaks = data.count(b"\n", begin, end)
-        large = end - begin > settings.chunk_max_bytes
+        begin, end, kind, name, _, captures = item
+        if not name:
+            name = self._name(captures)
         symbol = name
         if region.symbol:
             symbol = f"{region.symbol}{self._separator}{name}"
             if len(symbol) > _MAX_SYMBOL_CHARS:
                 symbol = "…" + symbol[1 - _MAX_SYMBOL_CHARS :]
         if not anchor:
-            anchor = _anchor_part(name)
+            anchor = name.lower() if name.isascii() and name.isidentifier() else slug(_JOINTS.sub("-", name))
             if region.anchor:
                 anchor = f"{region.anchor}/{anchor}" if anchor else region.anchor
-        if (large or breaks >= settings.container_max_lines) and "body" in item.captures:
-            headers = (*region.headers[1 - _MAX_HEADERS :], self._header_text(item, name))
-            body = item.captures["body"][0]
-            return _Region(begin, item.end, body, kind, symbol, anchor, self._context(headers), headers)
-        if large or breaks >= settings.symbol_max_lines:
-            context = self._context((*region.headers, f"{kind} {symbol}"))
-            self._windows(anchor, context, begin, end)
-            return None
-        if anchor in self._anchors:
+        while data[end - 1] in b"\n \t" and end > begin:
+            end -= 1
+        breaks = data.count(b"\n", begin, end)
+        large = end - begin > settings.chunk_max_bytes
+        if large or breaks >= self._most_breaks:
+            if (large or breaks >= settings.container_max_lines) and "body" in captures:
+                headers = (*region.headers[1 - _MAX_HEADERS :], self._header_text(item, name))
+                body = captures["body"][0]
+                return _Region(begin, item.end, body, kind, symbol, anchor, self._context(headers), headers)
+            if large or breaks >= settings.symbol_max_lines:
+                context = self._context((*region.headers, f"{kind} {symbol}"))
+                self._windows(anchor, context, begin, end)
+                return None
+        anchors = self._anchors
+        if anchor in anchors:
             anchor = self._unique(anchor)
         elif anchor:
-            self._anchors[anchor] = 0
-        low, high = (begin, end) if self._ascii else (self._at(begin), self._at(end))
+            anchors[anchor] = 0
+        if self._ascii:
+            low, high = begin, end
+        else:
+            low, high = self._at(begin), self._at(end)
         content = text[low:high]
         if content.isspace():  # blanks that bytes do not count as such, U+00A0 for one
             self._last_begin = -1
             return None
         line = self._line + text.count("\n", self._offset, low)
-        self._offset, self._line = high, line + breaks
+        self._offset, self._line, self._last_begin = high, line + breaks, begin
         chunks = self._chunks
         chunks.append(
             _new(
                 Chunk,
-                (
-                    len(chunks) + 1,
-                    kind,
-                    symbol,
-                    anchor,
-                    region.context,
-                    line,
-                    line + breaks,
-                    content,
-                ),
+                (len(chunks) + 1, kind, symbol, anchor, region.context, line, line + breaks, content),
             )
         )
-        self._last_begin = begin
         return None
 
     def _header_text(self, item: _Item, name: str) -> str:
@@ -291,30 +291,29 @@ class _Cutter:
 
     # --- declarations --------------------------------------------------------------------------------------
 
-    def _found(self, node: Any) -> list[tuple[int, int, Any, dict[str, list[Any]]]]:
-        """What the query captures under a node, in order: start, pattern, node, captures."""
-        patterns = self._patterns
-        found = []
-        for index, captures in self._matches(node):
-            role = patterns[index].role
-            if role != "error":
-                captured = captures[role][0]
-                found.append((captured.start_byte, index, captured, captures))
-        found.sort(key=_START)
-        return found
-
     def _items(self, region: _Region) -> list[_Item]:
         """The declarations of a region in order, each with its comments and attributes; none overlap."""
         data, patterns, comment = self._data, self._patterns, self._comment
+        roles = self._roles
+        # What the query captures under the node. The number keeps ties from being told apart by their nodes.
+        found = [
+            ((node := captures[roles[index]][0]).start_byte, index, number, node, captures)
+            for number, (index, captures) in enumerate(self._matches(region.node))
+        ]
+        found.sort()
         items: list[_Item] = []
         lead = lead_end = -1  # the run of comments and attributes that stands before
         floor = region.begin  # where what stands before ends
         line_floor = region.begin  # the lowest place that comments may be taken from
-        last: _Item | None = None
-        for start, index, node, captures in self._found(region.node):
+        begins = -1  # where the declaration before begins; its end is known when the next one is
+        declared: tuple[str, str, Any, dict[str, list[Any]]] | None = None
+        rfind = data.rfind
+        for start, index, _, node, captures in found:
             if start < floor:
                 continue  # another pattern had it
             role, kind, name = patterns[index]
+            if role == "error":
+                continue
             begin = start
             if lead >= 0:
                 between = data[lead_end:start]
@@ -327,19 +326,19 @@ class _Cutter:
                     lead_end -= 1  # a Rust doc comment includes its line end
                 continue
             lead = -1
-            line = data.rfind(b"\n", floor, begin) + 1 or floor
+            line = rfind(b"\n", floor, begin) + 1 or floor
             if line < begin and (not data[line:begin].isspace() or (line == floor and data[line - 1] != 10)):
                 line = begin  # it shares its first line with what stands before
             elif comment:
                 line = self._over_comments(line, begin, line_floor)
-            if last is not None:
-                last.end = self._line_end(last.end, line)
+            if declared is not None:
+                items.append(_new(_Item, (begins, self._line_end(floor, line), *declared)))
             floor = node.end_byte
             line_floor = start + 1
-            last = _Item(line, floor, kind, name, node, captures)
-            items.append(last)
-        if last is not None:
-            last.end = self._line_end(last.end, region.end)
+            begins = line
+            declared = (kind, name, node, captures)
+        if declared is not None:
+            items.append(_new(_Item, (begins, self._line_end(floor, region.end), *declared)))
         return items
 
     def _opens_line(self, floor: int, start: int) -> bool:
@@ -370,24 +369,26 @@ class _Cutter:
             return limit
         if data[end - 1] == 10:
             return end
+        if data[end] == 10:
+            return end + 1
         line_end = data.find(b"\n", end, min(limit, end + _MAX_LINE_REST_BYTES)) + 1
         if line_end:
             return line_end
         return limit if limit - end <= _MAX_LINE_REST_BYTES else end
 
-    def _name(self, item: _Item) -> str:
+    def _name(self, captures: dict[str, list[Any]]) -> str:
         """The name of a declaration within its container."""
-        data, captures = self._data, item.captures
-        if item.name or "name" not in captures:
-            return item.name
-        start, end = captures["name"][0].byte_range
-        name = _clean(data[start:end])
+        if "name" not in captures:
+            return ""
+        data, node = self._data, captures["name"][0]
+        name = _clean(data[node.start_byte : node.end_byte])
         if "trait" in captures:
-            start, end = captures["trait"][0].byte_range
-            return f"<{_without_generics(name)} as {_clean(data[start:end])}>"
+            node = captures["trait"][0]
+            return f"<{_without_generics(name)} as {_clean(data[node.start_byte : node.end_byte])}>"
         if "scope" in captures:
-            start, end = captures["scope"][0].byte_range
-            return f"{_without_generics(_clean(data[start:end]).lstrip('*'))}{self._separator}{name}"
+            node = captures["scope"][0]
+            scope = _clean(data[node.start_byte : node.end_byte]).lstrip("*")
+            return f"{_without_generics(scope)}{self._separator}{name}"
         return _without_generics(name) if "<" in name else name
 
     # --- chunks --------------------------------------------------------------------------------------------
@@ -502,11 +503,6 @@ def _clean(raw: bytes) -> str:
     if len(name) > 2 and name[0] == name[-1] and name[0] in "\"'`":
         name = name[1:-1]
     return name
-
-
-def _anchor_part(name: str) -> str:
-    """What a name adds to an anchor: `fmt-display` of `fmt::Display`."""
-    return name.lower() if name.isascii() and name.isidentifier() else slug(_JOINTS.sub("-", name))
 
 
 def _without_generics(name: str) -> str:
