@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "embed": "trecho.embed",
     "version": "trecho.version",
     "status": "trecho.status",
+    "doctor": "trecho.doctor",
     "hook": "trecho.hook",
     "search": "trecho.search",
     "evidence": "trecho.evidence",

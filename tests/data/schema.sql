@@ -4,7 +4,7 @@ CREATE EXTENSION unaccent;
 CREATE EXTENSION vector;
 
 -- schemas
-CREATE SCHEMA trecho; -- owner trecho_owner, rights trecho_operator=usage trecho_owner=create,usage trecho_reader=usage trecho_writer=usage
+CREATE SCHEMA trecho; -- owner trecho_owner, rights pg_monitor=usage trecho_operator=usage trecho_owner=create,usage trecho_reader=usage trecho_writer=usage
 
 -- types
 CREATE TYPE trecho.chunk_scope AS ENUM ('docs', 'adr', 'session', 'code');
@@ -465,6 +465,12 @@ CREATE UNIQUE INDEX tombstones_pkey ON trecho.tombstones USING btree (tombstone_
 CREATE INDEX tombstones_source_idx ON trecho.tombstones USING btree (project, branch, source);
 
 -- views
+CREATE VIEW trecho.metrics AS
+ SELECT name,
+    labels,
+    value,
+    help
+   FROM trecho._metrics() m(name, labels, value, help); -- owner trecho_owner, rights pg_monitor=select trecho_operator=select trecho_owner=delete,insert,maintain,references,select,trigger,truncate,update trecho_reader=select
 
 -- triggers
 
@@ -481,6 +487,18 @@ CREATE FUNCTION trecho._anchor(p_doc_id text, p_anchor_path text)
     RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._apply_wanted(p_index_version integer, p_max_rows integer)
+    RETURNS bigint
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._attach_partitions(p_index_version integer)
+    RETURNS integer
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._attached(p_index_version integer)
+    RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._caller()
     RETURNS name
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER
@@ -492,6 +510,14 @@ CREATE FUNCTION trecho._check_doc_id(p_doc_id text)
 CREATE FUNCTION trecho._check_embedding(p_embedding @extension@.vector, p_dim integer)
     RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._check_examples(p_key_of text, p_index_version integer, p_keys bigint[], p_examples text[])
+    RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._check_obstacle(p_check_name text, p_index_version integer)
+    RETURNS text
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._check_recipe(p_recipe jsonb)
     RETURNS void
@@ -525,6 +551,10 @@ CREATE FUNCTION trecho._cut_document(p_index_version integer, p_scope trecho.chu
     RETURNS trecho.cut_chunk[]
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._damaged(p_check_name text, p_index_version integer, p_project text, p_max_rows integer)
+    RETURNS bigint[]
+    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET jit=off
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._default_recipe()
     RETURNS jsonb
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
@@ -549,9 +579,17 @@ CREATE FUNCTION trecho._grace()
     RETURNS interval
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._has_chunkers()
+    RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._hold_versions()
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._index_checks(p_index_version integer)
+    RETURNS TABLE(n integer, check_name text, severity text, thorough boolean, key_of text, action text, query text, repair text)
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._is_held(p_context text, p_content text)
     RETURNS boolean
@@ -577,6 +615,10 @@ CREATE FUNCTION trecho._may_read(p_project text)
     RETURNS boolean
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._metrics()
+    RETURNS TABLE(name text, labels jsonb, value double precision, help text)
+    LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET jit=off
+    -- owner trecho_owner, rights pg_monitor=execute trecho_operator=execute trecho_owner=execute trecho_reader=execute
 CREATE FUNCTION trecho._missing_documents(p_index_version integer)
     RETURNS SETOF bigint
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
@@ -621,6 +663,10 @@ CREATE FUNCTION trecho._quote_lexeme(p_lexeme text)
     RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._rebuild_indexes(p_index_version integer)
+    RETURNS bigint
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET lock_timeout=10s
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._recipe_label(p_recipe jsonb)
     RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
@@ -628,6 +674,14 @@ CREATE FUNCTION trecho._recipe_label(p_recipe jsonb)
 CREATE FUNCTION trecho._record_plan(p_pass trecho.passes, p_version integer, p_cuts trecho.cut_chunk[])
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET jit=off SET enable_seqscan=off SET enable_bitmapscan=off
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._recut_differs(p_index_version integer, p_document_id bigint)
+    RETURNS boolean
+    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._recut_document(p_index_version integer, p_document_id bigint, p_chunks jsonb)
+    RETURNS boolean
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._refuse_duplicate_ids(p_pass trecho.passes)
     RETURNS void
@@ -656,6 +710,10 @@ CREATE FUNCTION trecho._retention()
 CREATE FUNCTION trecho._retry_delay(p_attempt_count integer)
     RETURNS interval
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._rewrite_chunks(p_index_version integer, p_keys bigint[])
+    RETURNS bigint
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._running_pass(p_pass_id bigint)
     RETURNS trecho.passes
@@ -713,6 +771,10 @@ CREATE FUNCTION trecho._versions_lock_key()
     RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._wanted_indexes(p_index_version integer)
+    RETURNS TABLE(table_name text, index_name text, method text, ddl text)
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._wanted_recipe()
     RETURNS jsonb
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
@@ -757,6 +819,10 @@ CREATE FUNCTION trecho.check_embedding_probe(index_version integer, embedding @e
     RETURNS double precision
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
+CREATE FUNCTION trecho.check_index(project text DEFAULT NULL::text, thorough boolean DEFAULT true, all_rows boolean DEFAULT false)
+    RETURNS TABLE(check_name text, severity text, object text, findings bigint, example text, repair text)
+    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET jit=off
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.chunk(path text, content text, settings jsonb DEFAULT NULL::jsonb, scope text DEFAULT NULL::text)
     RETURNS TABLE(ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text)
     LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER SET search_path=pg_catalog, pg_temp
@@ -805,6 +871,14 @@ CREATE FUNCTION trecho.describe(path text, content text, scope text, project tex
     RETURNS record
     LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner superuser, rights superuser=execute trecho_owner=execute trecho_writer=execute
+CREATE FUNCTION trecho.document_hashes(project text, branch text, source_set text)
+    RETURNS TABLE(path text, source text, scope trecho.chunk_scope, blob_sha bytea, diverged boolean, damaged boolean)
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
+CREATE FUNCTION trecho.documents_to_recut(project text DEFAULT NULL::text, max_documents integer DEFAULT 100)
+    RETURNS TABLE(index_version integer, document_id bigint, project_name text, path text, scope trecho.chunk_scope, content text, chunk_settings jsonb)
+    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.drift()
     RETURNS TABLE(key text, active jsonb, wanted jsonb)
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
@@ -957,6 +1031,10 @@ CREATE FUNCTION trecho.query_recipe()
     RETURNS TABLE(index_version integer, label text, provider text, model_id text, model_version text, dim integer, query_prefix text)
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
+CREATE FUNCTION trecho.recut_document(index_version integer, document_id bigint, client_chunks jsonb DEFAULT NULL::jsonb)
+    RETURNS boolean
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.refresh_lexeme_stats(index_version integer DEFAULT NULL::integer, sample_rows integer DEFAULT 30000)
     RETURNS bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET jit=off
@@ -989,10 +1067,18 @@ CREATE FUNCTION trecho.reopen_version(index_version integer)
     RETURNS void
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
+CREATE FUNCTION trecho.repair_index(project text DEFAULT NULL::text, checks text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000)
+    RETURNS TABLE(check_name text, object text, repaired bigint)
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.resolve(chunk_id text, project text DEFAULT 'default'::text, branch text DEFAULT 'main'::text)
     RETURNS TABLE(state text, successor text, retired_at timestamp with time zone, pass_id bigint, source text, start_line integer, end_line integer, content text)
     LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
+CREATE FUNCTION trecho.restore_text(content text)
+    RETURNS boolean
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.retry_failed(index_version integer, min_age interval DEFAULT '00:05:00'::interval)
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp

@@ -83,6 +83,9 @@ def test_reader__runs_the_reader_functions_and_nothing_else_of_the_catalog(
         health = conn.execute("SELECT usable FROM trecho.index_health()").fetchone()
         assert health == {"usable": True}
         for relation in relations:
+            if relation["name"].endswith("metrics"):  # a view that shows the caller's projects alone
+                assert conn.execute("SELECT * FROM trecho.metrics").fetchall()
+                continue
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 conn.execute(f"SELECT * FROM {relation['name']}".encode())
             if relation["kind"] in ("r", "p"):
