@@ -170,7 +170,9 @@ BEGIN
               LEFT JOIN (pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid JOIN pg_am AS m ON m.oid = c.relam)
                 ON i.indrelid = to_regclass('trecho.' || w.table_name) AND c.relname = w.index_name AND m.amname = w.method
              WHERE (i.indexrelid IS NULL OR NOT (i.indisvalid AND i.indisready AND i.indislive))
-               -- A first load has dropped them and builds them at its end.
+               -- A first load has dropped them and builds them at its end, and so does the build of a version.
+               AND NOT (i.indexrelid IS NULL AND w.method IN ('gin', 'hnsw')
+                        AND EXISTS (SELECT FROM trecho.index_versions AS v WHERE v.index_version = {version} AND v.state = 'building'))
                AND NOT (i.indexrelid IS NULL AND w.method IN ('gin', 'hnsw') AND NOT EXISTS (SELECT FROM trecho.placements_{version})
                         AND EXISTS (SELECT FROM trecho.passes AS p WHERE p.outcome = 'running' AND trecho._pass_lock_holder(p.project) = p.backend_pid))
          $q$, 'REINDEX INDEX CONCURRENTLY by a member of trecho_owner (trecho doctor does it); trecho.repair_index builds it while writers wait'),
@@ -197,8 +199,9 @@ BEGIN
         (34, 'quarantine', 'damage', false, 'chunk', 'quarantine', $q$
             SELECT c.chunk_key, NULL::text
               FROM trecho.chunks_{version} AS c
-              LEFT JOIN trecho.quarantined_texts AS q ON q.text_hash = c.text_hash AND q.released_at IS NULL
-             WHERE ($2 IS NULL OR c.project = $2) AND (c.quarantined <> (q.text_hash IS NOT NULL) OR (c.quarantined AND c.embedding IS NOT NULL))
+             WHERE ($2 IS NULL OR c.project = $2)
+               AND (c.quarantined OR EXISTS (SELECT FROM trecho.quarantined_texts AS q WHERE q.released_at IS NULL))
+               AND (c.quarantined <> trecho._is_held(c.context, c.content) OR (c.quarantined AND c.embedding IS NOT NULL))
          $q$, 'hide what is held back and take its vector; show what is not'),
         (40, 'placements without a document', 'damage', false, 'text', 'unplace', $q$
             SELECT DISTINCT p.document_id, p.chunk_id FROM trecho.placements_{version} AS p
@@ -701,7 +704,7 @@ BEGIN
             WHEN 'quarantine' THEN
                 UPDATE trecho.chunks AS c
                    SET quarantined = h.held, embedding = CASE WHEN NOT h.held THEN c.embedding END
-                  FROM (SELECT k.chunk_key, EXISTS (SELECT FROM trecho.quarantined_texts AS q WHERE q.text_hash = k.text_hash AND q.released_at IS NULL) AS held
+                  FROM (SELECT k.chunk_key, trecho._is_held(k.context, k.content) AS held
                           FROM trecho.chunks AS k WHERE k.index_version = v_version.index_version AND k.chunk_key = ANY (v_keys)) AS h
                  WHERE c.index_version = v_version.index_version AND c.chunk_key = h.chunk_key;
             WHEN 'unplace' THEN
