@@ -3,7 +3,7 @@
 CREATE OR REPLACE FUNCTION trecho.index_health(project text DEFAULT 'default')
 RETURNS TABLE (usable boolean, current boolean, active_version integer, active_label text, configured_version text, last_completed_at timestamptz,
                documents integer, application_documents integer, chunks integer, pending_embeddings integer, failed_embeddings integer,
-               quarantined integer, last_pass bigint, running_pass bigint, running_since timestamptz, running_pid integer)
+               quarantined integer, last_pass bigint, running_pass bigint, running_since timestamptz, running_pid integer, failed_documents integer)
 LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $function$
@@ -29,18 +29,30 @@ BEGIN
     SELECT max(p.pass_id) INTO index_health.last_pass FROM trecho.passes AS p WHERE p.project = index_health.project;
     SELECT h.pass_id, h.started_at, h.backend_pid INTO index_health.running_pass, index_health.running_since, index_health.running_pid
       FROM trecho.pass_holder(index_health.project) AS h;
+    -- Of the last publication of each set that still has documents, or was the last of its branch.
+    SELECT coalesce(sum(l.documents_failed), 0) INTO index_health.failed_documents
+      FROM (SELECT DISTINCT ON (p.branch, p.source_set) p.branch, p.source_set, p.documents_failed, p.pass_id,
+                   max(p.pass_id) OVER (PARTITION BY p.branch) AS newest
+              FROM trecho.passes AS p
+             WHERE p.project = index_health.project AND p.outcome = 'published'
+               AND EXISTS (SELECT FROM trecho.branches AS b WHERE b.project = p.project AND b.branch = p.branch)
+             ORDER BY p.branch, p.source_set, p.pass_id DESC) AS l
+     WHERE l.documents_failed > 0
+       AND (l.pass_id = l.newest OR EXISTS (SELECT FROM trecho.documents AS d
+                                             WHERE d.project = index_health.project AND d.branch = l.branch AND d.source_set = l.source_set));
     index_health.usable := index_health.last_completed_at IS NOT NULL
         OR EXISTS (SELECT FROM trecho.documents AS d JOIN trecho.indexed_documents AS i ON i.document_id = d.document_id
                     WHERE d.project = index_health.project AND i.index_version = index_health.active_version);
     index_health.current := coalesce(index_health.usable AND trecho._version_recipe(index_health.active_version) = trecho._wanted_recipe()
-        AND index_health.pending_embeddings = 0 AND index_health.failed_embeddings = 0 AND index_health.running_pass IS NULL
+        AND index_health.pending_embeddings = 0 AND index_health.failed_embeddings = 0 AND index_health.failed_documents = 0
+        AND index_health.running_pass IS NULL
         AND NOT EXISTS (SELECT FROM trecho.branches AS b WHERE b.project = index_health.project
                            AND b.completed_index_version IS DISTINCT FROM index_health.active_version), false);
     RETURN NEXT;
 END
 $function$;
 COMMENT ON FUNCTION trecho.index_health(text) IS
-    'One row about a project. usable: a pass has completed or a document was put into the active version. current: the active recipe is the configured one, every branch is completed in it, no vector is pending or failed, no pass runs. configured_version is the label of the configured recipe. Raises 42501 for a project the caller may not read.';
+    'One row about a project. usable: a pass has completed or a document was put into the active version. current: the active recipe is the configured one, every branch is completed in it, no vector is pending or failed, no document was left out by the last publication of its set, no pass runs. configured_version is the label of the configured recipe. Raises 42501 for a project the caller may not read.';
 REVOKE ALL ON FUNCTION trecho.index_health(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.index_health(text) TO trecho_reader;
 
@@ -81,3 +93,27 @@ $function$;
 COMMENT ON FUNCTION trecho.list_passes(text, integer) IS 'The last k passes over a project, newest first. Raises 42501 for a project the caller may not read.';
 REVOKE ALL ON FUNCTION trecho.list_passes(text, integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.list_passes(text, integer) TO trecho_reader;
+
+CREATE OR REPLACE FUNCTION trecho.list_failed(project text DEFAULT 'default', k integer DEFAULT 20)
+RETURNS TABLE (chunk_id text, attempt_count integer, last_error text, last_attempt_at timestamptz, text_hash bytea)
+LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+#variable_conflict use_column
+DECLARE
+    v_active integer := (SELECT s.active_version FROM trecho.index_state AS s);
+BEGIN
+    PERFORM trecho._require_read(list_failed.project);
+    RETURN QUERY
+    SELECT p.chunk_id, a.attempt_count, a.last_error, a.last_attempt_at, a.text_hash
+      FROM trecho.embedding_attempts AS a
+      JOIN trecho.chunks AS c ON c.index_version = a.index_version AND c.text_hash = a.text_hash AND c.project = list_failed.project
+      JOIN trecho.placements AS p ON p.index_version = c.index_version AND p.chunk_key = c.chunk_key
+     WHERE a.index_version = v_active AND a.attempt_count >= trecho._max_attempts() AND c.embedding IS NULL AND NOT c.quarantined
+     ORDER BY a.last_attempt_at DESC, p.chunk_id LIMIT list_failed.k;
+END
+$function$;
+COMMENT ON FUNCTION trecho.list_failed(text, integer) IS
+    'Passages whose text could not be embedded in 5 attempts, with the last error, newest first; k at most. trecho.retry_failed tries them again. Raises 42501 for a project the caller may not read.';
+REVOKE ALL ON FUNCTION trecho.list_failed(text, integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.list_failed(text, integer) TO trecho_reader;

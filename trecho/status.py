@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import Any
 
 from trecho.config import find_config, load_config
 from trecho.console import print_json
 from trecho.db import connection, find_dsn
-from trecho.errors import ExitCode
+from trecho.errors import ExitCode, UsageError
 
+# Failures named on the page; --json has more.
+_SHOWN = 5
 HELP = "what the index holds and what state it is in; --check for monitors"
 
 
@@ -18,20 +21,44 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--project", metavar="NAME", help="project (default: of trecho.toml here or above, else default)"
     )
     parser.add_argument(
-        "--check", action="store_true", help="exit 5 when not usable, 6 when not current, 7 when texts failed"
+        "--check",
+        action="store_true",
+        help="exit 5 when not usable, 6 when not current, 7 when something failed",
+    )
+    parser.add_argument(
+        "--prometheus",
+        action="store_true",
+        help="print trecho.metrics in the text format of Prometheus, all projects",
     )
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.prometheus:
+        if args.check or args.json or args.project:
+            raise UsageError("--prometheus goes alone", hint="Its labels name the projects.")
+        with connection(find_dsn(args.dsn), application_name="trecho status", autocommit=True) as conn:
+            rows = conn.execute("SELECT name, labels, value, help FROM trecho.metrics").fetchall()
+        print("\n".join(exposition(rows)))
+        return ExitCode.DONE
     project = args.project or default_project()
     with connection(find_dsn(args.dsn), application_name="trecho status", autocommit=True) as conn:
         health = conn.execute("SELECT * FROM trecho.index_health(%s)", (project,)).fetchone() or {}
         contents = conn.execute("SELECT * FROM trecho.index_contents(%s)", (project,)).fetchall()
         passes = conn.execute("SELECT * FROM trecho.list_passes(%s, 5)", (project,)).fetchall()
+        failed = conn.execute("SELECT * FROM trecho.list_failed(%s)", (project,)).fetchall()
     if args.json:
-        print_json({"project": project, "health": health, "contents": contents, "passes": passes})
+        print_json(
+            {
+                "project": project,
+                "health": health,
+                "contents": contents,
+                "passes": passes,
+                "failed": [row | {"text_hash": row["text_hash"].hex()} for row in failed],
+                "exit_code": int(_check(health)),
+            }
+        )
     else:
-        print("\n".join(_page(project, health, contents, passes)))
+        print("\n".join(_page(project, health, contents, passes, failed)))
     return _check(health) if args.check else ExitCode.DONE
 
 
@@ -44,13 +71,32 @@ def default_project() -> str:
 def _check(health: dict[str, Any]) -> ExitCode:
     if not health["usable"]:
         return ExitCode.NOT_USABLE
-    if health["failed_embeddings"]:
+    if health["failed_embeddings"] or health["failed_documents"]:
         return ExitCode.SOME_FAILED
     return ExitCode.DONE if health["current"] else ExitCode.NOT_CURRENT
 
 
+def exposition(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Figures in the text format that Prometheus reads: HELP and TYPE once for each name, then its series."""
+    for name in dict.fromkeys(row["name"] for row in rows):
+        series = [row for row in rows if row["name"] == name]
+        yield f"# HELP {name} {series[0]['help']}"
+        yield f"# TYPE {name} gauge"
+        for row in series:
+            labels = ",".join(f'{key}="{_escaped(value)}"' for key, value in row["labels"].items())
+            yield f"{name}{{{labels}}} {row['value']:.12g}" if labels else f"{name} {row['value']:.12g}"
+
+
+def _escaped(value: object) -> str:
+    return str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
 def _page(
-    project: str, health: dict[str, Any], contents: list[dict[str, Any]], passes: list[dict[str, Any]]
+    project: str,
+    health: dict[str, Any],
+    contents: list[dict[str, Any]],
+    passes: list[dict[str, Any]],
+    failed: list[dict[str, Any]],
 ) -> list[str]:
     lines = [
         f"project    {project}",
@@ -67,6 +113,15 @@ def _page(
             f"running    pass {health['running_pass'] or '?'} since {health['running_since'] or '?'}, "
             f"pid {health['running_pid']}"
         )
+    if health["failed_documents"]:
+        errors = [error for row in passes if row["outcome"] == "published" for error in row["errors"]]
+        lines.append(
+            f"left out   {health['failed_documents']} documents by the last publication of their set"
+        )
+        lines.extend(f"           {error}" for error in errors[:_SHOWN])
+    if failed:
+        lines.append(f"failed     {health['failed_embeddings']} passages, the last ones:")
+        lines.extend(f"           {row['chunk_id']}: {row['last_error']}" for row in failed[:_SHOWN])
     if contents:
         lines.append("")
         lines.append(
@@ -107,6 +162,8 @@ def _why_not_current(health: dict[str, Any]) -> list[str]:
         reasons.append(f"{health['pending_embeddings']} texts wait for a vector (trecho embed)")
     if health["failed_embeddings"]:
         reasons.append(f"{health['failed_embeddings']} texts failed (trecho embed --retry-failed)")
+    if health["failed_documents"]:
+        reasons.append(f"{health['failed_documents']} documents could not be published")
     if health["running_pass"]:
         reasons.append("a pass runs")
     return reasons or ["a branch was last completed in another version"]

@@ -952,7 +952,7 @@ CREATE FUNCTION trecho.index_contents(project text DEFAULT 'default'::text)
     LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
 CREATE FUNCTION trecho.index_health(project text DEFAULT 'default'::text)
-    RETURNS TABLE(usable boolean, current boolean, active_version integer, active_label text, configured_version text, last_completed_at timestamp with time zone, documents integer, application_documents integer, chunks integer, pending_embeddings integer, failed_embeddings integer, quarantined integer, last_pass bigint, running_pass bigint, running_since timestamp with time zone, running_pid integer)
+    RETURNS TABLE(usable boolean, current boolean, active_version integer, active_label text, configured_version text, last_completed_at timestamp with time zone, documents integer, application_documents integer, chunks integer, pending_embeddings integer, failed_embeddings integer, quarantined integer, last_pass bigint, running_pass bigint, running_since timestamp with time zone, running_pid integer, failed_documents integer)
     LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
 CREATE FUNCTION trecho.lexeme_stats_lag()
@@ -961,6 +961,10 @@ CREATE FUNCTION trecho.lexeme_stats_lag()
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_reader=execute trecho_writer=execute
 CREATE FUNCTION trecho.list_documents(project text DEFAULT 'default'::text, branch text DEFAULT 'main'::text, path_prefix text DEFAULT NULL::text, scopes trecho.chunk_scope[] DEFAULT NULL::trecho.chunk_scope[], k integer DEFAULT 1000, skip integer DEFAULT 0)
     RETURNS TABLE(doc_id text, scope trecho.chunk_scope, source_path text, session_id uuid, source_set text, title text, language text, metadata jsonb, chunk_count integer, byte_count integer, updated_at timestamp with time zone)
+    LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
+CREATE FUNCTION trecho.list_failed(project text DEFAULT 'default'::text, k integer DEFAULT 20)
+    RETURNS TABLE(chunk_id text, attempt_count integer, last_error text, last_attempt_at timestamp with time zone, text_hash bytea)
     LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
 CREATE FUNCTION trecho.list_passes(project text DEFAULT 'default'::text, k integer DEFAULT 20)
