@@ -23,7 +23,7 @@ DEFAULT_INCLUDE = {
 }
 _PROJECT_KEYS = {"name", "branch"}
 _SOURCE_KEYS = {"set", "path", "scope", "include", "exclude"}
-_EMBEDDING_KEYS = {"provider", "model_id", "model_version", "dim", "query_prefix", "passage_prefix"}
+_EMBEDDING_KEYS = {"preset", "provider", "model_id", "model_version", "dim", "query_prefix", "passage_prefix"}
 _TABLES = {"project", "source", "embedding", "chunking"}
 
 
@@ -93,7 +93,7 @@ def parse_config(path: Path, text: str) -> Config:
     _only_known(path, "project.", project, _PROJECT_KEYS)
     embedding = _table(path, data, "embedding")
     _only_known(path, "embedding.", embedding, _EMBEDDING_KEYS)
-    recipe = dict(embedding)
+    recipe = _embedding_recipe(path, embedding)
     if "chunking" in data:
         recipe["chunk_settings"] = _table(path, data, "chunking")
 
@@ -116,6 +116,20 @@ def parse_config(path: Path, text: str) -> Config:
         sources,
         recipe,
     )
+
+
+def _embedding_recipe(path: Path, embedding: dict[str, Any]) -> dict[str, Any]:
+    """The keys as given, over those of the preset where one is named."""
+    given = {key: value for key, value in embedding.items() if key != "preset"}
+    if "preset" not in embedding:
+        return given
+    from trecho.providers.presets import preset_recipe
+
+    name = _text(path, "embedding.preset", embedding["preset"])
+    try:
+        return preset_recipe(name) | given
+    except UsageError as error:
+        raise UsageError(f"{path}: embedding.preset: {error}", hint=error.hint) from None
 
 
 def folder_source(folder: Path, scope: str, set_name: str | None = None) -> Source:

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import struct
-import sys
 import threading
 import time
 import uuid
@@ -24,13 +23,12 @@ from psycopg.pq import Format
 from trecho.console import note, print_json
 from trecho.db import Connection, connect, find_dsn
 from trecho.errors import ExitCode, TrechoError, UsageError, from_database
+from trecho.meter import Meter
 from trecho.providers import ModelMoved, Provider, ProviderDown, TextRejected, VectorArray, provider_for
-from trecho.secrets_gate import GateBroken, screen
+from trecho.secrets_gate import GateBroken, batches_per_scan, screen
 
 if TYPE_CHECKING:
     from types import FrameType
-
-    from tqdm import tqdm
 
 HELP = "give every text that waits for a vector its vector"
 CHANNEL = "trecho_embed"
@@ -188,13 +186,15 @@ class _Crew:
 
     def run(self, number: int) -> None:
         """The life of worker `number`; the first one stays until nothing is pending."""
+        most_texts, most_bytes = self.provider.batch_texts, self.provider.batch_bytes
         try:
+            share = batches_per_scan() if self.provider.leaves_process else 1
             with _open(self.factory) as conn:
                 worker = f"{socket.gethostname()}:{os.getpid()}:{number}:{uuid.uuid4().hex[:6]}"
                 while not self.stop.is_set() and not self.halt.is_set():
                     texts = conn.execute(
                         "SELECT text_hash, attempt_count, text FROM trecho.claim_embeddings(%s, %s, %s, %s, %s)",
-                        (worker, self.provider.batch_texts, self.provider.batch_bytes, _LEASE, self.version),
+                        (worker, min(share * most_texts, 10_000), share * most_bytes, _LEASE, self.version),
                     ).fetchall()
                     if texts:
                         self._embed(conn, worker, texts)
@@ -220,11 +220,28 @@ class _Crew:
                 texts = self._harmless(conn, texts)
             # What has failed before goes alone, so that it cannot take others with it.
             fresh = [text for text in texts if not text["attempt_count"]]
-            for batch in ([fresh] if fresh else []) + [[text] for text in texts if text["attempt_count"]]:
+            for batch in [*self._requests(fresh), *([text] for text in texts if text["attempt_count"])]:
+                if self.stop.is_set():
+                    conn.execute("SELECT trecho.release_embeddings(%s)", (worker,))
+                    return
                 self._embed_batch(conn, worker, batch)
         except (TrechoError, KeyboardInterrupt):
             conn.execute("SELECT trecho.release_embeddings(%s)", (worker,))
             raise
+
+    def _requests(self, texts: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+        """Texts in batches that one request bears; a longer text goes alone."""
+        batch: list[Mapping[str, Any]] = []
+        size = 0
+        for text in texts:
+            more = len(text["text"].encode())
+            if batch and (len(batch) >= self.provider.batch_texts or size + more > self.provider.batch_bytes):
+                yield batch
+                batch, size = [], 0
+            batch.append(text)
+            size += more
+        if batch:
+            yield batch
 
     def _embed_batch(self, conn: Connection, worker: str, batch: Sequence[Mapping[str, Any]]) -> None:
         outcomes = self.provider.embed_passages([text["text"] for text in batch])
@@ -493,22 +510,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _drain(dsn: str, args: argparse.Namespace, stop: threading.Event) -> EmbedReport:
-    bar: tqdm[None] | None = None
-
-    def tell(done: int, total: int) -> None:
-        nonlocal bar
-        if bar is None:
-            from tqdm import tqdm
-
-            bar = tqdm(desc="embedding", unit="text", file=sys.stderr, disable=None, leave=False)
-        bar.total = total
-        bar.update(done - bar.n)
-
-    try:
+    with Meter("embedding", "text") as meter:
         report = embed_pending(
             dsn,
             index_version=args.index_version,
-            on_progress=tell,
+            on_progress=meter.update,
             workers=args.workers,
             stop=stop,
             raise_problems=False,
@@ -516,9 +522,6 @@ def _drain(dsn: str, args: argparse.Namespace, stop: threading.Event) -> EmbedRe
         if args.index_version is None and not stop.is_set():
             report = _build(dsn, args, report, stop)
         return report
-    finally:
-        if bar is not None:
-            bar.close()
 
 
 def _build(dsn: str, args: argparse.Namespace, report: EmbedReport, stop: threading.Event) -> EmbedReport:

@@ -24,7 +24,7 @@ from trecho.errors import ExitCode, TrechoError
 # Where gitleaks is, when it is not on the path; off: it is not used.
 GITLEAKS_VARIABLE = "TRECHO_GITLEAKS"
 _GITLEAKS_TIMEOUT_S = 300
-# Texts of one scan: gitleaks takes a tenth of a second to start.
+# Texts of one scan of what is staged.
 _BATCH_TEXTS = 500
 _BATCH_CHARS = 4 << 20
 
@@ -148,6 +148,11 @@ def screen(texts: Sequence[str]) -> list[list[str]]:
     if program is not None:
         kinds = [one | more for one, more in zip(kinds, _gitleaks(program, texts), strict=True)]
     return [sorted(found) for found in kinds]
+
+
+def batches_per_scan() -> int:
+    """Requests worth having scanned at once: gitleaks takes about a second of a core to start."""
+    return 1 if _gitleaks_program() is None else 16
 
 
 def _gitleaks_program() -> str | None:

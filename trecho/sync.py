@@ -119,8 +119,9 @@ def _follow_recipe(args: argparse.Namespace, dsn: str) -> int:
     """Build a version of the wanted recipe where it has drifted from the active one, or where --full asks for it."""
     with connection(dsn, application_name="trecho sync", autocommit=True) as conn:
         row = conn.execute("SELECT EXISTS (SELECT FROM trecho.drift()) AS drifted").fetchone()
-    if not args.full and not (row and row["drifted"]):
-        return ExitCode.DONE
+        if not args.full and not (row and row["drifted"]):
+            conn.execute("SELECT trecho.drop_expired_version()")  # one a sync is enough
+            return ExitCode.DONE
     from trecho.version import build
 
     note(

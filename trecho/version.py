@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,9 @@ from trecho.console import note, print_json
 from trecho.db import Connection, connect, connection, find_dsn
 from trecho.embed import EmbedReport, VectorParameter, embed_pending, stopped_by_signals, teach_vectors
 from trecho.errors import ExitCode, TrechoError, UsageError, from_database
+from trecho.meter import Meter
 from trecho.providers import Provider, TextRejected, provider_for
+from trecho.providers.presets import PRESETS, preset_names, preset_recipe
 
 HELP = "build, compare, activate and drop index versions"
 # Documents of one transaction of the backfill: puts of these wait for its end.
@@ -296,6 +297,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     building = add("build", "fill a version of the wanted recipe and turn searches to it")
     building.add_argument("--full", action="store_true", help="embed everything again, drift or not")
     building.add_argument("--workers", type=int, metavar="N", help="requests at once")
+    building.add_argument(
+        "--preset",
+        metavar="NAME",
+        help="make the recipe of a known provider the wanted one first (presets lists them)",
+    )
+    add("presets", "recipes of known providers")
     comparing = add("compare", "ask a file of questions of two versions")
     comparing.add_argument("old", type=int, metavar="OLD")
     comparing.add_argument("new", type=int, metavar="NEW")
@@ -316,6 +323,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Dispatch to the action. Returns an ExitCode."""
+    if args.action == "presets":
+        return _list_presets(args.json)
     dsn = find_dsn(args.dsn)
     if args.action == "list":
         with connection(dsn, application_name="trecho version", autocommit=True) as conn:
@@ -326,6 +335,8 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "compare":
         return _compare(dsn, args)
     if args.action == "build":
+        if args.preset is not None:
+            _want_preset(dsn, args.preset)
         return _build(dsn, args, full=args.full)
     if args.action == "activate":
         return _go_to(dsn, args)
@@ -343,6 +354,34 @@ def run(args: argparse.Namespace) -> int:
         args.json,
     )
     return ExitCode.DONE
+
+
+def _list_presets(as_json: bool) -> int:
+    rows = {
+        name: preset_recipe(name) | {"url": PRESETS[name].url if name in PRESETS else None}
+        for name in preset_names()
+    }
+    if as_json:
+        print_json(rows)
+    else:
+        for name, row in rows.items():
+            print(f"{name}: {row['model_id']}, {row['dim']} numbers, {row['url'] or 'in this process'}")
+            for key in ("query_prefix", "passage_prefix"):
+                if row[key]:
+                    print(f"  {key} {row[key]!r}")
+    return ExitCode.DONE
+
+
+def _want_preset(dsn: str, name: str) -> None:
+    """Make the recipe of a preset the wanted one. Raises: UsageError for one that is unknown, or cannot work here."""
+    recipe = preset_recipe(name)
+    provider_for(recipe).close()  # a key or a URL that is missing is told before anything is changed
+    with _connection(dsn) as conn:
+        conn.execute("SELECT trecho.configure(%s)", (Jsonb(recipe),))
+    note(
+        f'preset {name} is the wanted recipe now: write preset = "{name}" into [embedding] of trecho.toml, too,'
+    )
+    note("or the next sync with a recipe there builds anew")
 
 
 def _go_to(dsn: str, args: argparse.Namespace) -> int:
@@ -370,29 +409,20 @@ def _go_to(dsn: str, args: argparse.Namespace) -> int:
 
 
 def _build(dsn: str, args: argparse.Namespace, *, full: bool = False, version: int | None = None) -> int:
-    from tqdm import tqdm
-
-    bars: dict[str, tqdm[None]] = {}
-
-    def tell(phase: str, done: int, total: int) -> None:
-        if phase not in bars:
-            bars[phase] = tqdm(desc=phase, file=sys.stderr, disable=None, leave=False)
-        bars[phase].total = total
-        bars[phase].update(done - bars[phase].n)
-
+    meters = {"chunking": Meter("chunking", "document"), "embedding": Meter("embedding", "text")}
     try:
         with stopped_by_signals() as stop:
             result = build(
                 dsn,
                 full=full,
                 version=version,
-                on_progress=tell,
+                on_progress=lambda phase, done, total: meters[phase].update(done, total),
                 workers=getattr(args, "workers", None),
                 stop=stop,
             )
     finally:
-        for bar in bars.values():
-            bar.close()
+        for meter in meters.values():
+            meter.close()
     if args.json:
         embedded = result.embedded.as_json() if result.embedded else None
         print_json(asdict(result) | {"embedded": embedded})

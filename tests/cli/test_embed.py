@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from misbehaving_server import MisbehavingServer, vector_of
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from trecho import secrets_gate
 from trecho.embed import EmbedReport, embed_pending
 from trecho.errors import ExitCode
 from trecho.providers import ModelMoved, ProviderDown
@@ -108,9 +110,11 @@ def test_embed__faults_now_and_then_store_nothing_wrong_and_lose_nothing(
         "text",
         "not-json",
         "429-after",
+        "hang",
+        "drip",
     ]
     provider_server.faults = [""] + [word for fault in faults for word in (fault, "")]
-    report = embed_pending(dsn)
+    report = embed_pending(dsn, workers=1)  # one request after the other: no two faults in a row
     unfailed(index)
     assert report.texts == 500
     assert not provider_server.faults
@@ -255,6 +259,114 @@ def test_embed__no_planted_secret_reaches_the_server(
     assert provider_server.texts[SECRETS["yaml"]] == 1
 
 
+PLANTED = {
+    "guia.md": "# Guia\n\nUm texto sem nada.\n\n## Banco\n\nO serviço lê assim:\n\n```yaml\nbanco:\n  senha: S3nh4-Muito-Forte\n```\n",
+    "nuvem.md": "# Nuvem\n\nA chave é AKIAIOSFODNN7EXAMPL2, guardada no cofre.\n",
+    "chaves.md": "# Chaves\n\n-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA3Tz2mr7SZiAMfQyuvBjM9Oi4ovzEHMvX\n-----END RSA PRIVATE KEY-----\n",
+    "conf/app.yaml": "servico: conta\nbanco:\n  password: hunter2x9\n",
+    "src/main.rs": 'fn entrar() -> bool {\n    let token = "ghp_16C7e42F292c6912E7710c838347Ae178B4a";\n    abrir(token)\n}\n',
+    "src/deploy.ts": 'export const chave = {\n  id: "AKIAIOSFODNN7EXAMPL3",\n};\n',
+    "limpo.md": "# Limpo\n\nA escala muda às segundas-feiras.\n",
+}
+PIECES = ("S3nh4-Muito", "AKIAIOSFODNN7", "MIIEpAIBAAKCAQEA", "hunter2x9", "ghp_16C7")
+
+
+def commit(folder: Path, files: dict[str, str]) -> None:
+    """Write files into a repository and commit them."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    git = ["git", "-C", str(folder), "-c", "user.name=Teste", "-c", "user.email=teste@exemplo.org"]
+    for arguments in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-q", "-m", "mudança"]):
+        subprocess.run([*git, *arguments], check=True, capture_output=True)
+
+
+def found_by_words(conn: Connection, query: str) -> int:
+    count: int = value(conn, "SELECT count(*) FROM trecho.search(%s, mode => 'lexical')", query)
+    return count
+
+
+def test_sync__planted_secrets_are_hidden_from_the_publication_on_and_never_leave(
+    index: Connection,
+    dsn: str,
+    provider_server: MisbehavingServer,
+    trecho: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    commit(tmp_path, PLANTED)
+    # No worker runs, and no vector is asked for: they are hidden all the same.
+    ran = trecho("sync", "--git", "--repo", str(tmp_path), "--no-embed", "--json", dsn=dsn)
+    assert ran.code == 0, ran.err
+    assert sum(outcome["quarantined"] for outcome in json.loads(ran.out)) == 6
+    assert "seem to hold a secret" in ran.err
+    assert not provider_server.requests
+    assert not any(piece in ran.out + ran.err for piece in PIECES)
+    assert found_by_words(index, "escala segundas") == 1
+    for query in ("senha banco", "nuvem cofre", "entrar abrir", "chave"):
+        rows = index.execute("SELECT content FROM trecho.search(%s, mode => 'lexical')", (query,)).fetchall()
+        assert not any(piece in row["content"] for row in rows for piece in PIECES)
+    index.execute("SET trecho.hide_quarantined = off")
+    assert found_by_words(index, "nuvem cofre") >= 1
+
+    report = embed_pending(dsn)
+    assert (report.failed, report.quarantined, report.pending) == (0, 6, 0)
+    assert report.texts > 0
+    sent = json.dumps(provider_server.requests, ensure_ascii=False)
+    assert not any(piece in sent for piece in PIECES)
+
+
+def test_sync__scans_what_has_changed_and_nothing_else(
+    index: Connection,
+    dsn: str,
+    trecho: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scanned: list[str] = []
+    real = secrets_gate.screen
+
+    def counting(texts: Sequence[str]) -> list[list[str]]:
+        scanned.extend(texts)
+        return real(texts)
+
+    monkeypatch.setattr(secrets_gate, "screen", counting)
+    for number in range(20):
+        sections = "".join(f"## Parte {part}\n\nTexto {number} {part}.\n\n" for part in range(5))
+        (tmp_path / f"doc{number}.md").write_text(f"# Documento {number}\n\n{sections}")
+    assert trecho("sync", str(tmp_path), dsn=dsn).code == 0
+    assert len(scanned) == 100
+    scanned.clear()
+    assert trecho("sync", str(tmp_path), dsn=dsn).code == 0
+    assert scanned == []
+    text = (tmp_path / "doc7.md").read_text()
+    (tmp_path / "doc7.md").write_text(text.replace("Texto 7 3.", "senha: S3nh4-Muito-Forte"))
+    ran = trecho("sync", str(tmp_path), "--json", dsn=dsn)
+    assert (ran.code, len(scanned)) == (0, 1)
+    assert json.loads(ran.out)[0]["quarantined"] == 1
+
+
+def test_sync_and_embed__a_gate_that_is_broken_lets_nothing_out(
+    index: Connection,
+    dsn: str,
+    provider_server: MisbehavingServer,
+    trecho: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRECHO_GITLEAKS", "/nowhere/gitleaks")
+    (tmp_path / "a.md").write_text("# A\n\nUm texto da pasta.\n")
+    ran = trecho("sync", str(tmp_path), dsn=dsn)
+    assert ran.code == ExitCode.REFUSED
+    assert "TRECHO_GITLEAKS" in ran.err
+    assert value(index, "SELECT count(*) FROM trecho.documents") == 0
+    add_texts(index, TEXTS[:3])
+    assert trecho("embed", dsn=dsn).code == ExitCode.REFUSED
+    assert not set(provider_server.texts) - {PROBE_TEXT}
+    assert value(index, "SELECT count(*) FROM trecho.embedding_attempts") == 0
+    monkeypatch.setenv("TRECHO_GITLEAKS", "off")
+    assert trecho("embed", dsn=dsn).code == 0
+
+
 def test_embed__the_local_model_sees_everything_because_nothing_leaves(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as conn:
         add_texts(conn, [SECRETS["yaml"], "O prazo é de dez dias."])
@@ -339,7 +451,8 @@ def test_watch__embeds_what_appears_and_ends_cleanly_at_sigterm(
         )
         watcher.send_signal(signal.SIGTERM)
         out, err = watcher.communicate(timeout=60)
-        assert (watcher.returncode, err) == (0, "")
+        # On a slow machine a line of progress comes between.
+        assert (watcher.returncode, "error" in err, "warning" in err) == (0, False, False)
         assert out.startswith("1 texts embedded")
     finally:
         watcher.kill()
@@ -389,10 +502,12 @@ def test_kill_9_of_three_of_four_workers_loses_nothing_and_pays_only_what_was_in
     )
     provider_server.always = "hang"
     provider_server.hang_s = 0.02
+    shares = sorted(random.uniform(0.02, 0.8) for _ in range(3))
+    print(f"killed at {shares} of the texts")  # shown when it fails
     workers = [process(dsn, "--workers", "2") for _ in range(4)]
     batch = 32
     try:
-        for number, share in enumerate((0.1, 0.3, 0.5)):
+        for number, share in enumerate(shares):
             await_condition(lambda share=share: sum(provider_server.texts.values()) > share * total, 300)  # type: ignore[misc]
             workers[number].kill()
         _, err = workers[3].communicate(timeout=500)

