@@ -143,6 +143,8 @@ def _created_by(node: Any) -> set[str]:
         return {_name(node.relation)}
     if kind in ("CreateTableAsStmt", "SelectStmt") and getattr(node, "into", None) and node.into.rel:
         return {_name(node.into.rel)}
+    if kind == "ViewStmt":
+        return {_name(node.view)}
     if kind == "CreateSchemaStmt":
         return {_name(e.relation) for e in node.schemaElts or () if type(e).__name__ == "CreateStmt"}
     return set()
@@ -155,7 +157,7 @@ def _of_statement(statement: Statement, created: set[str]) -> Iterator[Found]:
     line = statement.line
     if kind in _OPERATOR:
         yield line, "needs-operator", _OPERATOR[kind]
-    if kind in _ENDS_TRANSACTION:
+    if kind == "TransactionStmt" and node.kind not in _SAVEPOINTS:
         yield line, "ends-transaction", statement.summary
     if kind in _NO_TRANSACTION:
         yield line, "no-transaction", _NO_TRANSACTION[kind]
@@ -165,6 +167,8 @@ def _of_statement(statement: Statement, created: set[str]) -> Iterator[Found]:
             yield line, name, found
     if kind == "CreateFunctionStmt":
         yield from _of_function(statement)
+    if kind == "AlterFunctionStmt":
+        yield from _of_altered_function(statement)
     if kind == "DoStmt":
         yield from _of_do(statement, created)
 
@@ -192,14 +196,26 @@ _OPERATOR = {
     "CreateSubscriptionStmt": "CREATE SUBSCRIPTION",
     "CreateAmStmt": "CREATE ACCESS METHOD",
     "LoadStmt": "LOAD",
+    "CreateOpClassStmt": "CREATE OPERATOR CLASS",
+    "CreateOpFamilyStmt": "CREATE OPERATOR FAMILY",
+    "AlterOpFamilyStmt": "ALTER OPERATOR FAMILY",
+    "DropOwnedStmt": "DROP OWNED",
+    "ReassignOwnedStmt": "REASSIGN OWNED",
+    "CheckPointStmt": "CHECKPOINT",
 }
-_ENDS_TRANSACTION = {"TransactionStmt"}
+_SAVEPOINTS = {
+    enums.TransactionStmtKind.TRANS_STMT_SAVEPOINT,
+    enums.TransactionStmtKind.TRANS_STMT_RELEASE,
+    enums.TransactionStmtKind.TRANS_STMT_ROLLBACK_TO,
+}
 _NO_TRANSACTION = {
     "CreatedbStmt": "CREATE DATABASE",
     "DropdbStmt": "DROP DATABASE",
     "CreateTableSpaceStmt": "CREATE TABLESPACE",
     "DropTableSpaceStmt": "DROP TABLESPACE",
     "AlterSystemStmt": "ALTER SYSTEM",
+    "CreateSubscriptionStmt": "CREATE SUBSCRIPTION",
+    "DropSubscriptionStmt": "DROP SUBSCRIPTION",
 }
 
 
@@ -231,8 +247,16 @@ def _index(node: Any, created: set[str]) -> Rule:
 
 
 def _reindex(node: Any, created: set[str]) -> Rule:
+    whole = {
+        enums.ReindexObjectType.REINDEX_OBJECT_SCHEMA: "SCHEMA",
+        enums.ReindexObjectType.REINDEX_OBJECT_SYSTEM: "SYSTEM",
+        enums.ReindexObjectType.REINDEX_OBJECT_DATABASE: "DATABASE",
+    }.get(node.kind)
+    if whole:
+        yield "no-transaction", f"REINDEX {whole}"
     if _switched_on(_option(node, "concurrently")):
-        yield "no-transaction", "REINDEX CONCURRENTLY"
+        if not whole:
+            yield "no-transaction", "REINDEX CONCURRENTLY"
     else:
         yield "blocks-readers", "REINDEX without CONCURRENTLY"
 
@@ -266,6 +290,8 @@ def _drop(node: Any, created: set[str]) -> Rule:
         table = ".".join(part.sval for part in node.objects[0][:-1])
         if table not in created:
             yield "blocks-readers", f"DROP of a trigger, policy or rule of {table}"
+    elif node.behavior == enums.DropBehavior.DROP_CASCADE:
+        yield "blocks-readers", "DROP … CASCADE, which takes tables, columns and views along"
 
 
 def _truncate(node: Any, created: set[str]) -> Rule:
@@ -289,6 +315,8 @@ def _vacuum(node: Any, created: set[str]) -> Rule:
 
 
 def _cluster(node: Any, created: set[str]) -> Rule:
+    if node.relation is None:
+        yield "no-transaction", "CLUSTER of every table"
     yield "rewrites-table", "CLUSTER"
 
 
@@ -325,7 +353,59 @@ def _trigger(node: Any, created: set[str]) -> Rule:
         yield "blocks-writers", f"CREATE TRIGGER on {_name(node.relation)}"
 
 
+def _rule(node: Any, created: set[str]) -> Rule:
+    if _name(node.relation) not in created:
+        yield "blocks-readers", f"CREATE RULE on {_name(node.relation)}"
+
+
+def _policy(node: Any, created: set[str]) -> Rule:
+    if _name(node.table) not in created:
+        yield "blocks-readers", f"policy of {_name(node.table)}"
+
+
+def _view(node: Any, created: set[str]) -> Rule:
+    if node.replace and _name(node.view) not in created:
+        yield "blocks-readers", f"CREATE OR REPLACE VIEW {_name(node.view)}"
+
+
+def _set_schema(node: Any, created: set[str]) -> Rule:
+    if node.relation is not None and _name(node.relation) not in created:
+        yield "blocks-readers", f"SET SCHEMA of {_name(node.relation)}"
+
+
+def _define(node: Any, created: set[str]) -> Rule:
+    superuser = {
+        enums.ObjectType.OBJECT_TYPE: "CREATE TYPE of a base type",
+        enums.ObjectType.OBJECT_TSPARSER: "CREATE TEXT SEARCH PARSER",
+        enums.ObjectType.OBJECT_TSTEMPLATE: "CREATE TEXT SEARCH TEMPLATE",
+    }
+    if node.kind in superuser:
+        yield "needs-operator", superuser[node.kind]
+
+
+# Parameters that only a superuser, or who was granted them, may set.
+_SUPERUSER_SETTINGS = {"session_authorization", "session_replication_role", "allow_system_table_mods"}
+
+
+def _set(node: Any, created: set[str]) -> Rule:
+    if node.name and (node.name in _SUPERUSER_SETTINGS or node.name.startswith("log_")):
+        yield "needs-operator", f"SET {node.name}"
+
+
+def _grant(node: Any, created: set[str]) -> Rule:
+    superuser = {
+        enums.ObjectType.OBJECT_LANGUAGE: "a language",
+        enums.ObjectType.OBJECT_PARAMETER_ACL: "a parameter",
+        enums.ObjectType.OBJECT_FDW: "a foreign data wrapper",
+        enums.ObjectType.OBJECT_TABLESPACE: "a tablespace",
+    }
+    if node.objtype in superuser:
+        yield "needs-operator", f"GRANT or REVOKE on {superuser[node.objtype]}"
+
+
 def _rename(node: Any, created: set[str]) -> Rule:
+    if node.renameType == enums.ObjectType.OBJECT_INDEX:
+        return  # SHARE UPDATE EXCLUSIVE: searches go on
     if node.relation is not None and _name(node.relation) not in created:
         yield "blocks-readers", f"RENAME of {_name(node.relation)} or of a part of it"
 
@@ -343,6 +423,11 @@ def _alter_owner(node: Any, created: set[str]) -> Rule:
 def _publication(node: Any, created: set[str]) -> Rule:
     if node.for_all_tables:
         yield "needs-operator", "CREATE PUBLICATION … FOR ALL TABLES"
+    elif any(
+        item.pubobjtype == enums.PublicationObjSpecType.PUBLICATIONOBJ_TABLES_IN_SCHEMA
+        for item in node.pubobjects or ()
+    ):
+        yield "needs-operator", "CREATE PUBLICATION … FOR TABLES IN SCHEMA"
 
 
 # Forms of ALTER TABLE that let readers and writers go on (SHARE UPDATE EXCLUSIVE or less).
@@ -384,15 +469,25 @@ _SERIAL = {"serial", "bigserial", "smallserial", "serial4", "serial8", "serial2"
 _STEADY = {"now", "current_setting", "statement_timestamp", "transaction_timestamp", "to_timestamp"}
 
 
+def _alter_other(node: Any, name: str) -> Rule:
+    """ALTER of an index, a view or a composite type, which the parser takes for ALTER TABLE."""
+    if node.objtype == enums.ObjectType.OBJECT_INDEX:
+        if not all(command.subtype in _GENTLE for command in node.cmds):
+            yield "blocks-readers", f"ALTER INDEX {name}"
+    elif node.objtype == enums.ObjectType.OBJECT_VIEW:
+        yield "blocks-readers", f"ALTER VIEW {name}"
+    elif node.objtype == enums.ObjectType.OBJECT_TYPE and any(
+        command.behavior == enums.DropBehavior.DROP_CASCADE for command in node.cmds
+    ):
+        yield "rewrites-table", f"ALTER TYPE {name} … CASCADE, in every table of that type"
+
+
 def _alter_table(node: Any, created: set[str]) -> Rule:
     name = _name(node.relation)
     if name in created:
         return
     if node.objtype not in (enums.ObjectType.OBJECT_TABLE, enums.ObjectType.OBJECT_MATVIEW):
-        if node.objtype == enums.ObjectType.OBJECT_INDEX:
-            gentle = {_AT.AT_AttachPartition, *_GENTLE}
-            if not all(command.subtype in gentle for command in node.cmds):
-                yield "blocks-readers", f"ALTER INDEX {name}"
+        yield from _alter_other(node, name)
         return
     for command in node.cmds:
         subtype = command.subtype
@@ -464,6 +559,14 @@ _BY_KIND: dict[str, Callable[[Any, set[str]], Rule]] = {
     "AlterOwnerStmt": _alter_owner,
     "CreatePublicationStmt": _publication,
     "AlterTableStmt": _alter_table,
+    "RuleStmt": _rule,
+    "CreatePolicyStmt": _policy,
+    "AlterPolicyStmt": _policy,
+    "ViewStmt": _view,
+    "AlterObjectSchemaStmt": _set_schema,
+    "DefineStmt": _define,
+    "VariableSetStmt": _set,
+    "GrantStmt": _grant,
 }
 
 # Languages whose functions an ordinary role may create.
@@ -476,12 +579,27 @@ def _of_function(statement: Statement) -> Iterator[Found]:
     language = options["language"].arg.sval.lower() if "language" in options else "sql"
     if language not in _TRUSTED:
         yield statement.line, "needs-operator", f"function in language {language}"
+    if "leakproof" in options:
+        yield statement.line, "needs-operator", "function that is LEAKPROOF"
     settings = [o.arg.name for o in node.options or () if o.defname == "set"]
     if "search_path" in settings or node.sql_body is not None:
         return
     if "no set clause" in (statement.lead + statement.text).lower():
         return  # said on purpose, beside it: a SET clause stops inlining
     yield statement.line, "search-path", ".".join(part.sval for part in node.funcname)
+
+
+def _of_altered_function(statement: Statement) -> Iterator[Found]:
+    node = statement.node
+    name = ".".join(part.sval for part in node.func.objname)
+    for option in node.actions or ():
+        if option.defname == "leakproof":
+            yield statement.line, "needs-operator", f"{name} made LEAKPROOF"
+        if option.defname == "set" and (
+            option.arg.kind == enums.VariableSetKind.VAR_RESET_ALL
+            or (option.arg.name == "search_path" and option.arg.kind == enums.VariableSetKind.VAR_RESET)
+        ):
+            yield statement.line, "search-path", f"{name} loses it"
 
 
 def _of_do(statement: Statement, created: set[str]) -> Iterator[Found]:
