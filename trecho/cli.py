@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 from trecho import __version__
-from trecho.console import note, print_error, print_json
-from trecho.errors import ExitCode, TrechoError, UsageError, from_database
+from trecho.console import forgive_characters, print_error, print_json
+from trecho.errors import MISSING, ExitCode, TrechoError, UsageError, from_database
 
 # Name of a command -> module with HELP, configure(parser) and run(args) -> exit code; imported only when its
 # command is used, so it may import what it likes.
@@ -32,6 +33,15 @@ COMMANDS: dict[str, str] = {
     "trace": "trecho.trace",
 }
 
+# Exit codes that a shell knows: 128 and the number of SIGINT, SIGPIPE.
+INTERRUPTED = 130
+READER_LEFT = 141
+
+# What a 32-bit number of milliseconds can say.
+LONGEST_SECONDS = 2_147_483
+# Files that are only opened here; the name of a folder becomes part of the index.
+NEED_NOT_BE_UTF8 = {"files", "script", "trace", "config", "repo", "directory"}
+
 
 class Command(Protocol):
     """What a module of COMMANDS offers."""
@@ -46,12 +56,16 @@ class Command(Protocol):
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors of usage in the form of all others."""
+    """Errors of usage in the form of all others; options are written out."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
-        note(f"error: {message}")
-        note(f"hint: {self.prog} --help shows what can be given.")
-        sys.exit(ExitCode.USAGE)
+        hint = f"{self.prog} --help shows what can be given."
+        if "arguments are required" in message or "unrecognized arguments: -" in message:
+            hint += " Put -- before text that begins with a dash."
+        raise UsageError(message, hint=hint)
 
 
 def common_options(suppress: bool) -> Parser:
@@ -94,30 +108,49 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. Returns the exit code (see ExitCode; 130 when interrupted)."""
+    """Run a command. Returns the exit code (see ExitCode; 130 when interrupted, 141 when the reader left)."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    debug, as_json = "--debug" in argv, "--json" in argv
+    options = argv[: argv.index("--")] if "--" in argv else argv
+    forgive_characters()
     try:
-        return _run(argv)
-    except SystemExit as stop:  # argparse: help, version, usage
-        return int(stop.code or 0)
-    except KeyboardInterrupt:
-        note("error: interrupted")
-        return 130
+        try:
+            code = _run(argv)
+        except SystemExit as stop:  # argparse: help, version
+            code = int(stop.code or 0)
+        except KeyboardInterrupt:
+            code = _fail(Interrupted("interrupted"), options)
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            code = _fail(error, options)
+        sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of stdout has gone (| head); Python would complain once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.ERROR
-    except Exception as error:
-        if debug:
-            import traceback
+        # The reader has gone (| head). Python would complain once more at its end.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return READER_LEFT
+    return code
 
-            traceback.print_exc()
-        known = _known(error)
-        print_error(known)
-        if as_json:
-            print_json(known.as_json())
-        return known.exit_code
+
+class Interrupted(TrechoError):
+    """Interrupted from the keyboard."""
+
+    kind = "interrupted"
+
+
+def _fail(error: Exception, options: Sequence[str]) -> int:
+    """Show an error; options: the arguments before `--`."""
+    if "--debug" in options and not isinstance(error, Interrupted):
+        import traceback
+
+        traceback.print_exception(error)
+    known = _known(error)
+    code = INTERRUPTED if isinstance(known, Interrupted) else int(known.exit_code)
+    print_error(known)
+    if "--json" in options:
+        print_json({**known.as_json(), "exit_code": code})
+    return code
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -127,8 +160,49 @@ def _run(argv: Sequence[str]) -> int:
     args = build_parser(argv).parse_args(argv)
     if args.command is None:
         raise UsageError("no command given", hint="trecho --help lists the commands.")
+    if args.dsn is not None and not args.dsn.strip():
+        # An unset variable in a script must not mean whatever database is found otherwise.
+        raise UsageError("--dsn is empty", hint="Give a DSN, or leave --dsn out to use TRECHO_DSN.")
+    _check_values(args)
     module = cast(Command, importlib.import_module(COMMANDS[args.command]))
-    return int(module.run(args))
+    try:
+        return int(module.run(args))
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        known = _known(error)
+        if known.sqlstate not in MISSING:
+            raise
+        from trecho.db import explain_missing, find_dsn
+
+        raise explain_missing(find_dsn(args.dsn), known) from error
+
+
+def _check_values(args: argparse.Namespace) -> None:
+    """What argparse lets through and no command can use: text that no database holds, times without end."""
+    for name, value in vars(args).items():
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, float) and not abs(item) <= LONGEST_SECONDS:  # nan compares as false
+                raise UsageError(
+                    f"argument {name} must be a number of seconds up to {LONGEST_SECONDS}, got {item}",
+                    hint="Leave it out to use the default.",
+                )
+            if not isinstance(item, str | os.PathLike):
+                continue
+            text = os.fspath(item)
+            if "\0" in text:
+                raise UsageError(
+                    f"argument {name} holds a NUL character", hint="Leave it out: no file or text has one."
+                )
+            if name in NEED_NOT_BE_UTF8:
+                continue
+            try:
+                text.encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise UsageError(
+                    f"argument {name} is not UTF-8 text, which a database could not hold",
+                    hint="Set a UTF-8 locale, type it anew, or rename the file.",
+                ) from error
 
 
 def _known(error: Exception) -> TrechoError:
@@ -137,6 +211,10 @@ def _known(error: Exception) -> TrechoError:
     psycopg = sys.modules.get("psycopg")
     if psycopg is not None and isinstance(error, psycopg.Error):
         return from_database(error)
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return TrechoError(
+            f"{os.fsdecode(error.filename)}: {error.strerror}", hint="Correct the path, or its permissions."
+        )
     return TrechoError(
         f"{type(error).__name__}: {error}",
         hint="This is a defect of trecho: report it with the output of --debug.",

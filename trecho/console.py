@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from datetime import datetime
@@ -10,8 +11,28 @@ from trecho.errors import TrechoError
 
 
 def print_json(data: object) -> None:
-    """One JSON document on stdout."""
-    print(json.dumps(data, ensure_ascii=False, indent=2, default=_plain))
+    """One JSON document on stdout. JSON is UTF-8: a stdout of another encoding gets escapes instead."""
+    text = json.dumps(data, ensure_ascii=False, indent=2, default=_plain)
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("_", "-")
+    if encoding not in ("utf-8", "utf8") or not _is_unicode(text):
+        text = json.dumps(data, indent=2, default=_plain)
+    print(text)
+
+
+def _is_unicode(text: str) -> bool:
+    """False for the halves of characters that Python makes of arguments and file names that are not UTF-8."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def forgive_characters() -> None:
+    """What the terminal's encoding lacks is shown as an escape and never an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _plain(value: object) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import psycopg
 from psycopg import conninfo
 from psycopg.rows import DictRow, dict_row
 
-from trecho.errors import ConnectionFailed, UsageError, from_database
+from trecho.errors import ConnectionFailed, NotMigrated, OtherRelease, TrechoError, UsageError, from_database
 
 Connection = psycopg.Connection[DictRow]
 
@@ -45,7 +46,7 @@ def find_dsn(given: str | None = None, start: Path | None = None) -> str:
             path = parent / DSN_FILE
             if path.is_file():
                 origin = str(path)
-                dsn = path.read_text(encoding="utf-8").strip()
+                dsn = _read_dsn_file(path)
                 break
     if not dsn:
         raise UsageError(
@@ -53,14 +54,58 @@ def find_dsn(given: str | None = None, start: Path | None = None) -> str:
             hint="Pass --dsn postgresql://user@host:port/database, set TRECHO_DSN,"
             " or run make server in a checkout.",
         )
-    try:
-        conninfo.conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError as error:
-        raise UsageError(
-            f"the DSN from {origin} is not one: {str(error).strip()}",
-            hint="Write it as postgresql://user@host:port/database.",
-        ) from error
+    _check_dsn(dsn, origin)
     return dsn
+
+
+def _read_dsn_file(path: Path) -> str:
+    try:
+        dsn = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise UsageError(
+            f"{path} cannot be read: {reason}",
+            hint="Run make server again as the user who made it, or set TRECHO_DSN.",
+        ) from error
+    if not dsn:
+        raise UsageError(f"{path} is empty", hint="Run make server again, or set TRECHO_DSN.")
+    return dsn
+
+
+def _check_dsn(dsn: str, origin: str) -> None:
+    """Raises: UsageError, which shows no part of a DSN that may be a password."""
+    hint = "Write it as postgresql://user@host:port/database."
+    try:
+        dsn.encode("utf-8")
+        stated = conninfo.conninfo_to_dict(dsn)
+        conninfo.make_conninfo(dsn)
+    except UnicodeEncodeError:
+        raise UsageError(f"the DSN from {origin} is not UTF-8 text", hint=hint) from None
+    except psycopg.Error as error:
+        # The cause is left out, too: --debug would print what is masked here.
+        raise UsageError(
+            f"the DSN from {origin} is not one: {_masked(str(error).strip(), dsn)}", hint=hint
+        ) from None
+    is_uri = dsn.startswith(("postgresql://", "postgres://"))
+    if is_uri and any("@" in str(stated.get(part, "")) for part in ("host", "port", "dbname")):
+        raise UsageError(
+            f"the DSN from {origin} has an @ in host, port or database",
+            hint="In a password write @ as %40, / as %2F, : as %3A, ? as %3F, % as %25; or leave it to ~/.pgpass.",
+        )
+    for port in str(stated.get("port") or "").split(","):
+        if port and not (port.isdecimal() and 0 < int(port) < 65536):
+            raise UsageError(f"the DSN from {origin} has no port between 1 and 65535", hint=hint)
+
+
+def _masked(message: str, dsn: str) -> str:
+    """What libpq says without what it quotes, except the name of an option: the rest may be a password."""
+
+    def mask(match: re.Match[str]) -> str:
+        quoted = match[1]
+        known = quoted == "=" or (re.fullmatch("[a-z_]+", quoted) and re.search(rf"\b{quoted}\s*=", dsn))
+        return match[0] if known else '"…"'
+
+    return re.sub(r'"([^"]*)"', mask, message)
 
 
 def connect(
@@ -156,6 +201,48 @@ def explain(dsn: str, error: psycopg.OperationalError) -> ConnectionFailed:
     return ConnectionFailed(
         f"connection to {where} failed", detail=detail, hint="The detail is the server's own answer."
     )
+
+
+def explain_missing(dsn: str, error: TrechoError) -> TrechoError:
+    """Why a schema, table or function that the client calls is not there: found by looking, not by the text."""
+    from trecho import __version__
+
+    try:
+        with connect(dsn, autocommit=True) as conn:
+            row = conn.execute(
+                """
+                SELECT current_database() AS database, to_regnamespace('trecho') IS NOT NULL AS has_schema,
+                       to_regclass('trecho.schema_migrations') IS NOT NULL AS is_ours,
+                       coalesce(has_table_privilege(to_regclass('trecho.schema_migrations')::oid, 'SELECT'), false)
+                           AS may_look
+                """
+            ).fetchone()
+            release = ""
+            if row and row["may_look"]:
+                ran = conn.execute(
+                    "SELECT release FROM trecho.schema_migrations ORDER BY applied_at DESC, name DESC LIMIT 1"
+                ).fetchone()
+                release = str(ran["release"]) if ran else ""
+    except (TrechoError, psycopg.Error):
+        return error
+    if row is None or not row["has_schema"]:
+        return NotMigrated(
+            f"database {row['database'] if row else ''!r} has no schema trecho",
+            hint="Run trecho migrate, or correct the DSN if this is not the database you meant.",
+        )
+    if not row["is_ours"]:
+        return NotMigrated(
+            f"schema trecho of database {row['database']!r} holds nothing that trecho migrate made",
+            hint="Run trecho migrate.",
+        )
+    found = f"release {release}" if release else "another release, or damaged"
+    result = OtherRelease(
+        f"database {row['database']!r} lacks something that trecho {__version__} calls; it is of {found}",
+        detail=f"{error}\n{error.detail}".strip(),
+        hint="Run trecho migrate, which brings the database to this release, or says that the client is too old.",
+    )
+    result.sqlstate = error.sqlstate
+    return result
 
 
 def _unreachable(host: str, port: str) -> str:

@@ -27,6 +27,7 @@ class TrechoError(Exception):
 
     sqlstate: str | None = None
     exit_code: ExitCode = ExitCode.ERROR
+    kind: str = ""  # name of the error for programs, where it has no SQLSTATE and its exit code says too little
 
     def __init__(
         self,
@@ -43,10 +44,16 @@ class TrechoError(Exception):
         if exit_code is not None:
             self.exit_code = exit_code
 
+    @property
+    def code(self) -> str:
+        """For programs: the SQLSTATE where there is one, else the kind, else what the exit code means."""
+        return self.sqlstate or self.kind or self.exit_code.name.lower()
+
     def as_json(self) -> dict[str, object]:
         """What `--json` prints."""
         return {
             "error": str(self),
+            "code": self.code,
             "hint": self.hint,
             "detail": self.detail,
             "sqlstate": self.sqlstate,
@@ -74,6 +81,22 @@ class Refused(TrechoError):
 
 class ConnectionFailed(TrechoError):
     """The server cannot be reached."""
+
+    kind = "connection_failed"
+
+
+class NotMigrated(TrechoError):
+    """The database has no schema trecho."""
+
+    kind = "not_migrated"
+    exit_code = ExitCode.NOT_USABLE
+
+
+class OtherRelease(TrechoError):
+    """The database lacks something this client calls."""
+
+    kind = "other_release"
+    exit_code = ExitCode.NOT_CURRENT
 
 
 class UnknownVersion(TrechoError):
@@ -157,10 +180,14 @@ BY_SQLSTATE: dict[str, type[TrechoError]] = {
     if cls.sqlstate is not None
 }
 
+# Something that the client calls by name is not there: no schema, table, column, function or type.
+MISSING = frozenset({"3F000", "42P01", "42703", "42883", "42704"})
+
 # Standard SQLSTATEs for which the server's own message leaves the reader without a next step.
 _HINTS: dict[str, str] = {
     "3F000": "Run trecho migrate first: this database has no schema trecho.",
     "42P01": "Run trecho migrate: the schema of this database is older than this client.",
+    "42703": "Run trecho migrate: the schema of this database is older than this client.",
     "42883": "Run trecho migrate: the functions of this database are older than this client.",
     "42501": "Grant trecho_reader, trecho_writer or trecho_operator to this role; docs/roles.md says which.",
     "25006": "This server or session is read-only: connect to the primary.",

@@ -8,6 +8,7 @@ import pytest
 from support import ROOT
 
 from trecho import privileged
+from trecho.cli import INTERRUPTED, READER_LEFT
 from trecho.errors import BY_SQLSTATE, ExitCode, TrechoError
 
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
@@ -38,7 +39,10 @@ def test_errors__rows_state_the_exit_code_of_the_class():
 
 def test_errors__every_exit_code_has_a_row():
     table = ERRORS.split("## SQLSTATEs")[0]
-    assert {int(n) for n in re.findall(r"^\| (\d+) \|", table, re.M)} == {int(c) for c in ExitCode} | {130}
+    assert {int(n) for n in re.findall(r"^\| (\d+) \|", table, re.M)} == {int(c) for c in ExitCode} | {
+        INTERRUPTED,
+        READER_LEFT,
+    }
 
 
 def test_errors__every_need_has_a_row():
