@@ -98,11 +98,13 @@ BEGIN
           JOIN pg_am AS m ON m.oid = c.relam
          WHERE t.oid IN (to_regclass('trecho.chunks_' || v_version), to_regclass('trecho.placements_' || v_version));
         RETURN QUERY
-        SELECT 'trecho_indexes_not_usable', jsonb_build_object('index_version', v_version), count(*)::double precision, 'Indexes of a version that are missing or not valid.'
+        SELECT 'trecho_indexes_not_usable', jsonb_build_object('index_version', v_version), count(*)::double precision, 'Indexes of a version that are missing or not valid; the search indexes of one that is being built come last.'
           FROM trecho._wanted_indexes(v_version) AS w
           LEFT JOIN (pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid)
             ON i.indrelid = to_regclass('trecho.' || w.table_name) AND c.relname = w.index_name
-         WHERE i.indexrelid IS NULL OR NOT (i.indisvalid AND i.indisready AND i.indislive);
+         WHERE CASE WHEN i.indexrelid IS NULL
+                    THEN w.ddl IS NOT NULL OR EXISTS (SELECT FROM trecho.index_versions AS v WHERE v.index_version = v_version AND v.state <> 'building')
+                    ELSE NOT (i.indisvalid AND i.indisready AND i.indislive) END;
     END LOOP;
 
     RETURN QUERY

@@ -615,7 +615,9 @@ BEGIN
           FROM trecho._wanted_indexes(p_index_version) AS w
           LEFT JOIN (pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid JOIN pg_am AS m ON m.oid = c.relam)
             ON i.indrelid = to_regclass('trecho.' || w.table_name) AND c.relname = w.index_name
-         WHERE i.indexrelid IS NULL OR m.amname <> w.method OR NOT (i.indisvalid AND i.indisready AND i.indislive)
+         WHERE CASE WHEN i.indexrelid IS NULL
+                    THEN w.ddl IS NOT NULL OR EXISTS (SELECT FROM trecho.index_versions AS v WHERE v.index_version = p_index_version AND v.state <> 'building')
+                    ELSE m.amname <> w.method OR NOT (i.indisvalid AND i.indisready AND i.indislive) END
     LOOP
         v_count := v_count + 1;
         IF v_index.of_constraint THEN
@@ -639,7 +641,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION trecho._rebuild_indexes(integer) IS
-    'Make the indexes of a version that are missing or not valid. Returns how many. Writers wait meanwhile. Raises 55P03 when the lock is not to be had, 23505 when rows do not allow a unique one.';
+    'Make the indexes of a version that are missing or not valid, but for the search indexes of one that is being built. Returns how many. Writers wait meanwhile. Raises 55P03 when the lock is not to be had, 23505 when rows do not allow a unique one.';
 REVOKE ALL ON FUNCTION trecho._rebuild_indexes(integer) FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION trecho.repair_index(

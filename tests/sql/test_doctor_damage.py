@@ -504,6 +504,24 @@ def test_running_pass__keeps_what_it_is_about_to_place_and_is_no_finding(
     assert findings(healthy) == {}
 
 
+def test_version_that_is_being_built__may_lack_its_search_indexes_and_its_documents(
+    healthy: Connection,
+) -> None:
+    healthy.execute('SELECT trecho.configure(\'{"chunk_settings": {"section_max_chars": 900}}\')')
+    version = value(healthy, "SELECT trecho.begin_version_build()")
+    for kind in ("words", "vectors"):
+        healthy.execute(f"DROP INDEX IF EXISTS trecho.chunks_{version}_{kind}".encode())
+    assert findings(healthy) == {}
+    value(healthy, "SELECT trecho.backfill_version(%s, 3)", version)
+    assert findings(healthy) == {}
+    healthy.execute(f"DELETE FROM trecho.placements_{version} WHERE ordinal = 1".encode())
+    healthy.execute(f"DROP INDEX trecho.chunks_{version}_text".encode())
+    assert findings(healthy).keys() == {"placement counts", "passages", "indexes"}
+    repair(healthy)
+    assert findings(healthy) == {}
+    assert value(healthy, "SELECT to_regclass(%s) IS NULL", f"trecho.chunks_{version}_vectors")
+
+
 def test_missing_partition__is_told_and_what_hangs_on_it_is_skipped(healthy: Connection) -> None:
     healthy.execute("DROP TABLE trecho.placements_1")
     rows = healthy.execute("SELECT * FROM trecho.check_index()").fetchall()

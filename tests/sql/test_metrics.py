@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import DictRow, dict_row
-from support import Connection, as_role
+from support import ROOT, Connection, as_role
 
 
 def text_of(path: str) -> str:
@@ -177,3 +177,30 @@ def test_cost__chunks_that_have_their_vector_are_not_read(dsn: str) -> None:
             ).fetchone()
         assert row is not None and (row["seq_scan"], row["seq_tup_read"]) == (0, 0)
         assert row["idx_scan"] > 0
+
+
+def test_docs__the_query_for_exporters_runs_for_a_monitor_and_every_name_is_explained(
+    dsn: str, make_role: Callable[..., str]
+) -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    found = re.search(r"    query: \|\n((?:      .*\n)+)", page)
+    assert found is not None
+    with session(dsn) as conn:
+        put(conn, "a.md")
+        pass_id = value(conn, "SELECT trecho.begin_pass('default', 'main', 's', '{docs}')")
+        conn.execute("SELECT trecho.publish_pass(%s, allow_pending => true)", (pass_id,))
+        conn.execute("SELECT trecho.refresh_lexeme_stats()")
+        names = {name for name, _ in metrics(conn)}
+    with session(as_role(dsn, make_role("pg_monitor"))) as conn:
+        rows = conn.execute(found[1].encode()).fetchall()
+    assert {row["figure"] for row in rows} == names
+    assert all(v is not None for row in rows for v in row.values())
+    table = page.split("## Metrics")[1].split("**Prometheus")[0]
+    explained: set[str] = set()
+    for line in re.findall(r"^\| (`trecho_.*?) \|", table, re.M):
+        first, *others = re.findall(r"`(\w+)`", line)
+        explained.add(first)
+        for other in others:
+            explained.add(other if other.startswith("trecho_") else first[: first.rindex("_")] + other)
+            explained.add(first + other)
+    assert names <= explained, names - explained
