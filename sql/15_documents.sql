@@ -178,7 +178,7 @@ CREATE OR REPLACE FUNCTION trecho.put_document(
     title       text DEFAULT NULL,    -- NULL: front matter title, first heading or file name
     metadata    jsonb DEFAULT '{}',   -- merged over the front matter
     client_description jsonb DEFAULT NULL,  -- only where the server has no chunkers: what trecho.describe would give
-    client_chunks      jsonb DEFAULT NULL   -- only where the server has no chunkers: index_version -> array of chunks
+    client_chunks      jsonb DEFAULT NULL   -- with client_description: index_version -> array of chunks, each with digest
 )
 RETURNS TABLE (document_id bigint, chunks integer, pending_embeddings integer)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
@@ -224,6 +224,11 @@ BEGIN
         SELECT a.title, a.doc_id, a.doc_id_claimed, a.language, a.metadata INTO v_about
           FROM trecho.describe(v_path, put_document.content, put_document.scope::text, put_document.project) AS a;
     ELSE
+        IF NOT coalesce(put_document.client_chunks ? v_active::text, false) THEN
+            RAISE EXCEPTION 'client_chunks has nothing for index version %, which searches read', v_active
+                USING ERRCODE = 'invalid_parameter_value',
+                      HINT = 'Give an object: number of each version of trecho.list_versions() that is not retired -> array of its chunks.';
+        END IF;
         SELECT a.title, a.doc_id, coalesce(a.doc_id_claimed, false) AS doc_id_claimed, a.language, coalesce(a.metadata, '{}') AS metadata INTO v_about
           FROM jsonb_to_record(put_document.client_description) AS a (title text, doc_id text, doc_id_claimed boolean, language text, metadata jsonb);
     END IF;
@@ -267,8 +272,10 @@ BEGIN
     SELECT d.doc_id INTO v_doc.doc_id FROM trecho.documents AS d WHERE d.document_id = v_doc.document_id;
 
     FOREACH v_version IN ARRAY v_versions LOOP
+        -- A version that came into being after the client cut the text fills it from its text.
+        CONTINUE WHEN put_document.client_description IS NOT NULL AND NOT put_document.client_chunks ? v_version::text;
         v_cuts := trecho._cut_document(v_version, v_doc.scope, v_doc.source_path, v_doc.session_id, v_path, v_doc.language, put_document.content,
-                                       CASE WHEN put_document.client_description IS NOT NULL THEN coalesce(put_document.client_chunks -> v_version::text, '[]') END);
+                                       CASE WHEN put_document.client_description IS NOT NULL THEN put_document.client_chunks -> v_version::text END);
         PERFORM trecho._store_chunks(v_version, v_doc.project, v_cuts);
         SELECT coalesce(array_agg(ROW(v_doc.document_id, u.ordinal, c.chunk_key, v_doc.doc_id || ':' || u.ordinal || ':' || u.digest,
                              trecho._anchor(v_doc.doc_id, u.anchor_path), u.start_line, u.end_line)::trecho.new_placement), '{}')

@@ -96,7 +96,9 @@ GRANT EXECUTE ON FUNCTION trecho.begin_version_build(boolean) TO trecho_writer, 
 -- Locks the rows of the documents it takes, SKIP LOCKED, to its end: a put of one of them waits that long. Keep the batches small.
 CREATE OR REPLACE FUNCTION trecho.backfill_version(
     index_version integer,
-    max_documents integer DEFAULT 10
+    max_documents integer DEFAULT 10,
+    client_chunks jsonb DEFAULT NULL  -- only where the server has no chunkers: what the client made of documents_to_fill, an array
+                                      -- of document_id, blob_sha (hexadecimal) and chunks, each with digest; NULL chunks: cannot be cut
 )
 RETURNS bigint  -- documents still missing, those that another backfill is at included; 0 when the version is retired or gone
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
@@ -125,20 +127,28 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('trecho version resume %s lets it go on.', v_version);
     END IF;
     v_ids := ARRAY(SELECT d.document_id FROM trecho.documents AS d
-                    WHERE d.document_id IN (SELECT m FROM trecho._missing_documents(v_version) AS m ORDER BY m LIMIT backfill_version.max_documents * 4)
+                    WHERE d.document_id IN (SELECT m FROM trecho._missing_documents(v_version) AS m
+                                             WHERE backfill_version.client_chunks IS NULL
+                                                OR m IN (SELECT (g ->> 'document_id')::bigint FROM jsonb_array_elements(backfill_version.client_chunks) AS g)
+                                             ORDER BY m LIMIT backfill_version.max_documents * 4)
                     ORDER BY d.document_id LIMIT backfill_version.max_documents
                       FOR NO KEY UPDATE SKIP LOCKED);
     -- A new statement: what was changed before the lock was had is seen as it is now.
     FOR v_doc IN
         SELECT d.document_id, d.project, d.scope, d.source, d.source_path, d.session_id, d.doc_id, d.language, d.blob_sha, b.content,
-               coalesce(d.source_path, d.metadata ->> 'origin', d.session_id || '.jsonl') AS path
+               coalesce(d.source_path, d.metadata ->> 'origin', d.session_id || '.jsonl') AS path, g.chunks
           FROM trecho.documents AS d
           JOIN trecho.blobs AS b ON b.blob_sha = d.blob_sha
-         WHERE d.document_id = ANY (v_ids)
+          LEFT JOIN jsonb_to_recordset(backfill_version.client_chunks) AS g (document_id bigint, blob_sha text, chunks jsonb)
+            ON g.document_id = d.document_id AND g.blob_sha = encode(d.blob_sha, 'hex')
+         WHERE d.document_id = ANY (v_ids) AND (backfill_version.client_chunks IS NULL OR g.document_id IS NOT NULL)
          ORDER BY d.document_id
     LOOP
         BEGIN
-            v_cuts := trecho._cut_document(v_version, v_doc.scope, v_doc.source_path, v_doc.session_id, v_doc.path, v_doc.language, v_doc.content, NULL);
+            IF backfill_version.client_chunks IS NOT NULL AND v_doc.chunks IS NULL THEN
+                RAISE EXCEPTION 'the client could not cut it' USING ERRCODE = 'TR008';
+            END IF;
+            v_cuts := trecho._cut_document(v_version, v_doc.scope, v_doc.source_path, v_doc.session_id, v_doc.path, v_doc.language, v_doc.content, v_doc.chunks);
         EXCEPTION WHEN SQLSTATE 'TR008' THEN
             -- One text must not hold up the version for ever.
             RAISE WARNING '% is left out of index version %: %', v_doc.source, v_version, SQLERRM;
@@ -163,10 +173,31 @@ BEGIN
     RETURN v_left;
 END
 $function$;
-COMMENT ON FUNCTION trecho.backfill_version(integer, integer) IS
-    'Chunk some documents that a version lacks, from their stored text, with its settings; call it, and commit, until 0. Several callers share the work. On the active version it mends what was put while it became active. Raises 55000 while the build is paused, TR010 when the server has no chunkers, 22023 for a bad max_documents.';
-REVOKE ALL ON FUNCTION trecho.backfill_version(integer, integer) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION trecho.backfill_version(integer, integer) TO trecho_writer, trecho_operator;
+COMMENT ON FUNCTION trecho.backfill_version(integer, integer, jsonb) IS
+    'Chunk some documents that a version lacks, from their stored text, with its settings; call it, and commit, until 0. Several callers share the work. On the active version it mends what was put while it became active. Raises 55000 while the build is paused, TR010 when the server has no chunkers and no chunks were given, 22023 for a bad max_documents.';
+REVOKE ALL ON FUNCTION trecho.backfill_version(integer, integer, jsonb) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.backfill_version(integer, integer, jsonb) TO trecho_writer, trecho_operator;
+
+CREATE OR REPLACE FUNCTION trecho.documents_to_fill(
+    index_version integer,
+    max_documents integer DEFAULT 10
+)
+RETURNS TABLE (document_id bigint, blob_sha text, project text, scope trecho.chunk_scope, path text, content text, chunk_settings jsonb)
+LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT d.document_id, encode(d.blob_sha, 'hex'), d.project, d.scope,
+           coalesce(d.source_path, d.metadata ->> 'origin', d.session_id || '.jsonl'), b.content, v.chunk_settings
+      FROM trecho.documents AS d
+      JOIN trecho.blobs AS b ON b.blob_sha = d.blob_sha
+      JOIN trecho.index_versions AS v ON v.index_version = documents_to_fill.index_version AND v.state IN ('active', 'building')
+     WHERE d.document_id IN (SELECT m FROM trecho._missing_documents(documents_to_fill.index_version) AS m)
+     ORDER BY d.document_id LIMIT documents_to_fill.max_documents
+$function$;
+COMMENT ON FUNCTION trecho.documents_to_fill(integer, integer) IS
+    'For clients that chunk themselves: documents that a version lacks, with their text and the settings of the version. Give what comes of them to trecho.backfill_version.';
+REVOKE ALL ON FUNCTION trecho.documents_to_fill(integer, integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.documents_to_fill(integer, integer) TO trecho_writer, trecho_operator;
 
 CREATE OR REPLACE FUNCTION trecho._require_complete(p_index_version integer, p_written_since timestamptz, p_force boolean)
 RETURNS void

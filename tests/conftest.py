@@ -41,6 +41,18 @@ def _server_dsn() -> str:
     return lines[-1]
 
 
+# Another way to set databases up (docs/managed.md): chunks cut in the client; vector and unaccent in a schema of that name,
+# and connections with an empty search_path.
+CHUNKING = os.environ.get("TRECHO_TEST_CHUNKING", "server")
+EXTENSION_SCHEMA = os.environ.get("TRECHO_TEST_EXTENSION_SCHEMA", "")
+
+
+def dsn_of(server: Server, dbname: str) -> str:
+    """DSN of a migrated database."""
+    options = {"options": "-c search_path="} if EXTENSION_SCHEMA else {}
+    return conninfo.make_conninfo(server.dsn, dbname=dbname, **options)
+
+
 _SERVER: list[Server] = []
 
 
@@ -124,8 +136,16 @@ def template(server: Server, run_name: str, shipped: resources.Release) -> Itera
     """Name of a database that the real runner has migrated, to be cloned."""
     name = f"{run_name}_template"
     with server.janitor(name):
-        dsn = conninfo.make_conninfo(server.dsn, dbname=name)
-        ran = run_cli("migrate", "--dsn", dsn)
+        dsn = dsn_of(server, name)
+        if EXTENSION_SCHEMA:
+            with server.connect(name, autocommit=True) as conn:
+                schema = sql.Identifier(EXTENSION_SCHEMA)
+                conn.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
+                for extension in ("vector", "unaccent"):
+                    conn.execute(
+                        sql.SQL("CREATE EXTENSION {} SCHEMA {}").format(sql.Identifier(extension), schema)
+                    )
+        ran = run_cli("migrate", "--chunking", CHUNKING, "--dsn", dsn)
         if ran.code:
             pytest.exit(f"trecho migrate failed on the template database:\n{ran.err}", returncode=1)
         yield name
@@ -166,6 +186,8 @@ def make_database(server: Server, run_name: str, waste_bin: Bin) -> Iterator[Cal
         janitor = server.janitor(f"{run_name}_{uuid.uuid4().hex[:8]}", **options)
         janitor.init()
         janitors.append(janitor)
+        if "template_dbname" in options:
+            return dsn_of(server, janitor.dbname)
         return conninfo.make_conninfo(server.dsn, dbname=janitor.dbname)
 
     yield make
@@ -178,7 +200,7 @@ def shared_dsn(server: Server, run_name: str, template: str) -> Iterator[str]:
     """DSN (superuser) of one clone for all tests that commit nothing."""
     name = f"{run_name}_shared"
     with server.janitor(name, template_dbname=template):
-        yield conninfo.make_conninfo(server.dsn, dbname=name)
+        yield dsn_of(server, name)
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from typing import Any
 
 import psycopg
 from psycopg.types.json import Jsonb
+from trecho_chunkers.describe import describe
+from trecho_chunkers.model import ChunkError
 
 from trecho.db import Connection, connect
 from trecho.errors import LockNotHeld, from_database
@@ -282,19 +284,27 @@ class _Pass:
 
     def _send(self, batch: list[tuple[str, str, int | None]], outcome: Outcome) -> int:
         """Stage a batch in one pipeline; one by one where something in it is refused, so that only that is left out."""
-        query = "SELECT trecho.stage_document(%s, %s::trecho.chunk_scope, %s, %s, %s)"
+        query = "SELECT trecho.stage_document(%s, %s::trecho.chunk_scope, %s, %s, %s, %s)"
         try:
             with self.conn.transaction(), self.conn.pipeline(), self.conn.cursor() as cursor:
                 for path, text, revision in batch:
-                    cursor.execute(query, (self.pass_id, self.target.scope, path, text, revision))
+                    session = self._session_id(path, text)
+                    cursor.execute(query, (self.pass_id, self.target.scope, path, text, revision, session))
             return len(batch)
-        except psycopg.DatabaseError as error:
+        except (psycopg.DatabaseError, ChunkError) as error:
             if len(batch) > 1 and not self.conn.closed:
                 return sum(self._send([item], outcome) for item in batch)
-            if not isinstance(error, psycopg.DataError) and error.sqlstate not in ("TR008", "XX000"):
+            if not isinstance(error, psycopg.DataError) and error.sqlstate not in ("TR008", "22023", "XX000"):
                 raise
-            outcome.failed.append(f"{batch[0][0]}: {from_database(error)}")
+            why = from_database(error) if isinstance(error, psycopg.Error) else error
+            outcome.failed.append(f"{batch[0][0]}: {why}")
             return 0
+
+    def _session_id(self, path: str, text: str) -> str | None:
+        """What the server would ask its chunkers for, where it has none; None where it does that itself."""
+        if self.target.scope != "session" or not self.options.client_chunking:
+            return None
+        return describe(path, text, "session", self.target.project).session_id
 
     def _plan(self, total: int) -> None:
         if self.options.client_chunking:

@@ -128,11 +128,10 @@ def drop_expired(conn: Connection) -> list[int]:
 
 def _backfill(conn: Connection, version: int, tell: Progress, stop: threading.Event) -> int:
     """Chunk what the version lacks. Returns documents done."""
-    query = "SELECT trecho.backfill_version(%s, %s)"
     row = _version_row(conn, version)
     total = left = row["documents_missing"] or 0 if row else 0
     while left and not stop.is_set():
-        before, left = left, _value(conn, query, version, _BACKFILL_DOCUMENTS)
+        before, left = left, _fill(conn, version)
         total = max(total, left)
         tell("chunking", total - left, total)
         if left and left >= before:  # another process is at the rest
@@ -140,11 +139,27 @@ def _backfill(conn: Connection, version: int, tell: Progress, stop: threading.Ev
     return int(total - left)
 
 
+def _fill(conn: Connection, version: int) -> int:
+    """Chunk a few documents that the version lacks, here where the server has no chunkers. Returns documents left."""
+    if not _value(conn, "SELECT to_regprocedure('trecho.chunk(text, text, jsonb, text)') IS NULL"):
+        return int(_value(conn, "SELECT trecho.backfill_version(%s, %s)", version, _BACKFILL_DOCUMENTS))
+    from trecho.client_chunking import cut
+
+    cuts = []
+    for row in _rows(conn, "SELECT * FROM trecho.documents_to_fill(%s, %s)", version, _BACKFILL_DOCUMENTS):
+        made = cut(row["path"], row["content"], row["scope"], {"": row["chunk_settings"]}, row["project"])
+        chunks = made.chunks[""] if made.chunks else None
+        cuts.append({"document_id": row["document_id"], "blob_sha": row["blob_sha"], "chunks": chunks})
+    return int(
+        _value(conn, "SELECT trecho.backfill_version(%s, %s, %s)", version, _BACKFILL_DOCUMENTS, Jsonb(cuts))
+    )
+
+
 def _mend(conn: Connection) -> None:
     """Bring into the active version what was put while it became active."""
     for row in _rows(conn, "SELECT index_version FROM trecho.embedding_recipes() WHERE state = 'active'"):
         for _ in range(_LOCK_TRIES):
-            if not _value(conn, "SELECT trecho.backfill_version(%s)", row["index_version"]):
+            if not _fill(conn, row["index_version"]):
                 break
             time.sleep(0.01)  # another process may be at it
 

@@ -795,7 +795,7 @@ CREATE FUNCTION trecho.apply_embeddings(index_version integer, max_rows integer 
     RETURNS bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET jit=off SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
-CREATE FUNCTION trecho.backfill_version(index_version integer, max_documents integer DEFAULT 10)
+CREATE FUNCTION trecho.backfill_version(index_version integer, max_documents integer DEFAULT 10, client_chunks jsonb DEFAULT NULL::jsonb)
     RETURNS bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_writer=execute
@@ -875,6 +875,10 @@ CREATE FUNCTION trecho.document_hashes(project text, branch text, source_set tex
     RETURNS TABLE(path text, source text, scope trecho.chunk_scope, blob_sha bytea, diverged boolean, damaged boolean)
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
+CREATE FUNCTION trecho.documents_to_fill(index_version integer, max_documents integer DEFAULT 10)
+    RETURNS TABLE(document_id bigint, blob_sha text, project text, scope trecho.chunk_scope, path text, content text, chunk_settings jsonb)
+    LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.documents_to_recut(project text DEFAULT NULL::text, max_documents integer DEFAULT 100)
     RETURNS TABLE(index_version integer, document_id bigint, project_name text, path text, scope trecho.chunk_scope, content text, chunk_settings jsonb)
     LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
