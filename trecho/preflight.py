@@ -55,7 +55,18 @@ def run(args: argparse.Namespace) -> int:
         print(f"{check.status:<8}{check.name:<{width + 2}}{check.message}")
         if check.hint:
             print(f"{'':<{width + 10}}{check.hint}")
+    print(summary(checks))
     return code
+
+
+def summary(checks: list[Check]) -> str:
+    """How many are of each status. What was skipped did not pass, and is named."""
+    counts = ", ".join(
+        f"{len([check for check in checks if check.status == status])} {status}"
+        for status in ("ok", "warn", "fail", "skipped")
+    )
+    skipped = [check.name for check in checks if check.status == "skipped"]
+    return counts + (f" (not checked: {', '.join(skipped)})" if skipped else "")
 
 
 def exit_code(checks: list[Check]) -> ExitCode:
@@ -68,8 +79,8 @@ def exit_code(checks: list[Check]) -> ExitCode:
 
 # What stands in the report when there is no connection.
 _AFTER_CONNECTION = (
-    "server", "pooler", "encoding", "letters", "extensions", "roles", "chunkers", "modules", "schema", "indexes",
-    "shared memory", "disk",
+    "server", "pooler", "encoding", "letters", "collation", "extensions", "roles", "chunkers", "modules", "schema",
+    "indexes", "shared memory", "disk",
 )  # fmt: skip
 
 
@@ -92,7 +103,7 @@ def examine(dsn: str, chunking: str | None = None) -> list[Check]:
             conn.execute("SET LOCAL lock_timeout = '2s'")
             plan = make_plan(conn, release, Options(chunking=chunking), probe=True)
             facts = plan.facts
-            checks += [_server(facts), _role(facts), _encoding(facts), _letters(conn)]
+            checks += [_server(facts), _role(facts), _encoding(facts), _letters(conn), _collation(conn)]
             checks += [_extension(facts, plan, name) for name in EXTENSIONS]
             checks += _layer(plan)
             checks += _modules(conn, plan, release)
@@ -146,6 +157,26 @@ def _letters(conn: db.Connection) -> Check:
         f"LC_CTYPE {row['ctype']} does not fold AÇÃO to ação: words in capitals would not be found",
         "Create the database with a locale that knows Unicode: createdb --template template0 --locale C.UTF-8 NAME.",
         operator=True,
+    )
+
+
+def _collation(conn: db.Connection) -> Check:
+    """After an upgrade of the C library or ICU, text may sort in another order than its indexes are in."""
+    row = conn.execute(
+        "SELECT d.datcollversion AS recorded, d.datname AS name,"
+        "       pg_catalog.pg_database_collation_actual_version(d.oid) AS actual"
+        "  FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database()"
+    ).fetchone()
+    assert row is not None
+    if row["recorded"] is None or row["recorded"] == row["actual"]:
+        version = f"version {row['recorded']}" if row["recorded"] else "one that has no version"
+        return Check("collation", "ok", f"{version}, as when the database was made")
+    name = sql.Identifier(row["name"]).as_string(conn)
+    return Check(
+        "collation",
+        "warn",
+        f"version {row['actual']} now, {row['recorded']} when the indexes were built: look-ups of text may fail",
+        f"REINDEX DATABASE CONCURRENTLY {name}; ALTER DATABASE {name} REFRESH COLLATION VERSION;",
     )
 
 

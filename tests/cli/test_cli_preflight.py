@@ -92,6 +92,57 @@ def test_preflight__database_without_utf8_fails(trecho, make_database):
     assert "has encoding LATIN1, and trecho needs UTF8" in ran.err
 
 
+def check_of(out: str, name: str) -> dict[str, str]:
+    return next(check for check in json.loads(out)["checks"] if check["name"] == name)
+
+
+def test_preflight__memory_that_an_index_build_would_not_find_in_shm_is_warned_of(trecho, dsn):
+    ok = check_of(trecho("preflight", "--json", dsn=dsn).out, "shared memory")
+    assert ok["status"] == "ok" and "/dev/shm has" in ok["message"]
+    much = conninfo.make_conninfo(dsn, options="-c maintenance_work_mem=2000GB")
+    ran = trecho("preflight", "--json", dsn=much)
+    warned = check_of(ran.out, "shared memory")
+    assert (ran.code, warned["status"]) == (0, "warn")
+    assert (
+        "less than maintenance_work_mem (2000.0 GiB)" in warned["message"] and "--shm-size" in warned["hint"]
+    )
+
+
+def test_preflight__disk_that_runs_full_is_warned_of(trecho, dsn, monkeypatch):
+    assert check_of(trecho("preflight", "--json", dsn=dsn).out, "disk")["status"] == "ok"
+    monkeypatch.setattr("trecho.preflight.LOW_DISK_BYTES", 1 << 60)
+    ran = trecho("preflight", "--json", dsn=dsn)
+    assert (ran.code, check_of(ran.out, "disk")["status"]) == (0, "warn")
+
+
+def test_preflight__collation_of_another_version_is_warned_of(trecho, dsn):
+    assert check_of(trecho("preflight", "--json", dsn=dsn).out, "collation")["status"] == "ok"
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("UPDATE pg_database SET datcollversion = 'velha' WHERE datname = current_database()")
+    ran = trecho("preflight", "--json", dsn=dsn)
+    warned = check_of(ran.out, "collation")
+    assert (ran.code, warned["status"]) == (0, "warn")
+    assert "velha when the indexes were built" in warned["message"]
+    assert "REFRESH COLLATION VERSION" in warned["hint"]
+
+
+def test_preflight__page_ends_in_a_count_that_names_what_was_skipped(trecho, empty_dsn, plain_role, dsn):
+    page = trecho("preflight", dsn=dsn).out.splitlines()
+    assert page[-1].endswith("0 fail, 0 skipped")
+    page = trecho("preflight", dsn=as_role(empty_dsn, plain_role)).out.splitlines()
+    assert "(not checked: modules, shared memory, disk)" in page[-1]
+
+
+def test_preflight__grammar_that_does_not_load_in_the_server_is_a_warning(trecho, dsn, monkeypatch):
+    from trecho.preflight import _module
+
+    row = {"module": "tree_sitter_rust (rust)", "version": "1", "path": "/x", "ok": False, "error": "no file"}
+    check = _module(row, "in the server")
+    assert (check.status, check.message) == ("warn", "does not work in the server: no file")
+    own = _module(row | {"module": "trecho_chunkers.markdown"}, "in the server")
+    assert own.status == "fail"
+
+
 def test_preflight__server_that_does_not_answer_skips_the_rest_and_says_why(trecho):
     ran = trecho("preflight", "--json", dsn="postgresql://nobody@127.0.0.1:1/nothing")
     checks = json.loads(ran.out)["checks"]
