@@ -8,7 +8,7 @@ WORKERS := --numprocesses auto --maxprocesses 4
 TEST_SERVER := $(if $(TRECHO_TEST_DSN),,server)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv server server-stop server-clean server-clean-all quickstart test test-slow test-all lint bench bench-quick schema lock
+.PHONY: help venv server server-stop server-clean server-clean-all install server-install quickstart test test-slow test-all lint bench bench-quick schema lock
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -27,6 +27,14 @@ server-clean: ## stop it and wipe the data of this checkout
 
 server-clean-all: ## the same, and remove what all checkouts share
 	@scripts/server.sh clean-all
+
+PG_CONFIG ?= pg_config
+install: venv ## the extension into the PostgreSQL that PG_CONFIG names (DESTDIR is put in front)
+	@share=$$($(PG_CONFIG) --sharedir) && $(PYTHON) -m trecho bundle "$(DESTDIR)$$share/extension"
+
+server-install: server ## the extension into the private PostgreSQL: CREATE EXTENSION trecho CASCADE
+	$(PYTHON) -m trecho bundle .server/extension
+	@scripts/server.sh install .server/extension
 
 quickstart: server ## index the example handbook and ask it three questions
 	@scripts/quickstart.sh

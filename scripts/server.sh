@@ -8,6 +8,7 @@
 #   server.sh dsn          print the DSN if it is running, else fail
 #   server.sh status       print where it is and whether it runs
 #   server.sh exec CMD…    run a program of the server (pg_dump, psql, …) as the server's user
+#   server.sh install DIR  copy the files of an extension into this server (and whatever shares its files)
 #   server.sh wheels       download the grammars' wheels, put them where Dockerfile.postgres finds them (.server/wheels)
 #
 # Environment: SERVER=debian|root|docker|sid|wheel picks how it is made (default: debian where the system's packages
@@ -469,6 +470,22 @@ run_exec() {
     as_server "$@"
 }
 
+install_extension() { # DIR
+    [ -n "$(recall kind)" ] || die "this checkout has no server" "Run make server."
+    [ -n "${1:-}" ] && compgen -G "$1/*.control" >/dev/null || die "no extension in '${1:-}'" "Write one there: trecho bundle DIR."
+    local files=("$1"/*.control "$1"/*.sql) target
+    if [ "$(recall kind)" = docker ]; then
+        target=$(docker exec "$container" pg_config --sharedir)/extension
+        for file in "${files[@]}"; do docker cp --quiet "$file" "$container:$target/"; done
+    else
+        root=$(recall root) bin=$(recall bin) grammars=$(recall grammars)
+        target=$root$(root=${root:-/} as_server "$bin/pg_config" --sharedir)/extension
+        [ -w "$target" ] || die "user $(id -un) may not write to $target" "Run this as the owner of these files."
+        install -m 644 "${files[@]}" "$target/"
+    fi
+    say "installed ${files[0]##*/} in $target"
+}
+
 status() {
     if [ -z "$(recall kind)" ]; then echo "no server; make server brings one up"; return 1; fi
     printf 'kind %s\nstate %s\nroot %s\nport %s\n' "$(recall kind)" "$state" "$(recall root)/" "$(recall port)"
@@ -491,6 +508,7 @@ case ${1:-} in
     dsn) running || die "the server of this checkout is not running" "Run make server."; dsn ;;
     status) status ;;
     exec) shift; run_exec "$@" ;;
+    install) install_extension "${2:-}" ;;
     wheels) stage_wheels ;;
     *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

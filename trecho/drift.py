@@ -83,13 +83,18 @@ class Drift:
     @property
     def clearance(self) -> str:
         """SQL that makes way for the file: CREATE OR REPLACE would keep its owner, rights and result type."""
-        kind = "FUNCTION" if self.object.endswith(")") else "VIEW"
-        privilege = "EXECUTE ON FUNCTION" if kind == "FUNCTION" else "SELECT ON TABLE"
-        return (
-            f"DO $do$ BEGIN DROP {kind} IF EXISTS {self.object};"
-            " EXCEPTION WHEN dependent_objects_still_exist THEN  -- somebody's view uses it\n"
-            f"    REVOKE {privilege} {self.object} FROM PUBLIC, {', '.join(OURS)}; END $do$"
+        function = self.object.endswith(")")
+        kind, rights = (
+            ("FUNCTION", f"ON FUNCTION {self.object}") if function else ("VIEW", f"ON {self.object}")
         )
+        lines = [
+            f"DO $do$ BEGIN DROP {kind} IF EXISTS {self.object};",
+            "EXCEPTION WHEN dependent_objects_still_exist THEN  -- somebody's view uses it",
+            f"    REVOKE ALL {rights} FROM PUBLIC, {', '.join(OURS[1:])};",
+            *([f"    GRANT EXECUTE {rights} TO {OURS[0]};"] if function else []),
+            "END $do$",
+        ]
+        return "\n".join(lines)
 
 
 def made_by(statements: list[Statement]) -> list[str]:

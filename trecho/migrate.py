@@ -9,8 +9,10 @@ from typing import Any
 
 from trecho import db, resources
 from trecho.console import note, print_json
+from trecho.drift import Drift
 from trecho.errors import ExitCode, Refused, TrechoError, UsageError
 from trecho.lint import RULES, Finding, lint_statements
+from trecho.privileged import Facts
 from trecho.runner import (
     SETTINGS,
     OperatorScript,
@@ -82,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
         except OperatorScript as error:
             _hand_over(error, args)
             raise
+    for item in result.drift:
+        note(f"warning: {item}, and a migration runs once; trecho migrate status says what to do")
     if args.json:
         print_json(
             {
@@ -113,6 +117,13 @@ def _hand_over(error: OperatorScript, args: argparse.Namespace) -> None:
 def _where(plan: Plan) -> str:
     facts = plan.facts
     return f"database {facts.database!r} on {facts.place}, role {facts.role!r}, chunking {plan.chunking}"
+
+
+def _way(plan: Plan) -> str:
+    """How the database was set up: migrate, extension or none."""
+    if plan.facts.extension is not None:
+        return "extension"
+    return "migrate" if plan.facts.schema_owner else "none"
 
 
 def _verdict(plan: Plan, release: resources.Release) -> TrechoError | None:
@@ -159,7 +170,10 @@ def _plan_json(plan: Plan, verdict: TrechoError | None) -> dict[str, Any]:
             }
             for step in plan.steps
         ],
+        "drift": [{**asdict(item), "restorable": item.restorable} for item in plan.drift],
         "problems": plan.problems,
+        "way": _way(plan),
+        "extension": plan.facts.extension,
         "exit_code": int(verdict.exit_code) if verdict else 0,
     }
 
@@ -178,6 +192,8 @@ def _print_plan(plan: Plan, release: resources.Release, args: argparse.Namespace
     lint = _lint(plan)
     for step in plan.steps:
         print(f"pending   {step.name}{_remarks(step.markers)}")
+        for item in step.restores:
+            print(f"  restore {item}")
         for finding in lint[step.name]:
             print(f"  look    {finding} ({RULES[finding.rule]})")
     if not plan.pending:
@@ -218,8 +234,11 @@ def _print_sql(plan: Plan, release: resources.Release, args: argparse.Namespace)
 
 
 def _status(plan: Plan, release: resources.Release, args: argparse.Namespace) -> int:
-    verdict = _verdict(plan, release)
-    code = verdict.exit_code if verdict else (ExitCode.NOT_CURRENT if plan.pending else ExitCode.DONE)
+    verdict = None if plan.facts.extension else _verdict(plan, release)
+    code = verdict.exit_code if verdict else ExitCode.DONE
+    behind = plan.facts.extension is not None and plan.facts.extension != release.version
+    if not verdict and (plan.pending or plan.drift or behind):
+        code = ExitCode.NOT_CURRENT
     if args.json:
         rows = sorted(plan.applied.values(), key=lambda row: row.name)
         print_json(
@@ -227,6 +246,10 @@ def _status(plan: Plan, release: resources.Release, args: argparse.Namespace) ->
         )
         return code
     print(_where(plan))
+    if plan.facts.extension:
+        print(f"set up    with CREATE EXTENSION trecho, version {plan.facts.extension}")
+    elif plan.facts.schema_owner:
+        print("set up    with trecho migrate")
     for row in sorted(plan.applied.values(), key=lambda row: (row.kind != "privileged", row.name)):
         took = "" if row.duration_ms is None else f", {row.duration_ms} ms"
         print(
@@ -235,9 +258,26 @@ def _status(plan: Plan, release: resources.Release, args: argparse.Namespace) ->
         )
     for step in plan.steps:
         print(f"pending   {step.name}{_remarks(step.markers)}")
+    for item in plan.drift:
+        print(f"drift     {item}{_remedy(item, plan)}")
     for problem in plan.problems:
         print(f"refused   {problem}")
     for need in plan.operator_needs:
         print(f"operator  {need.message}")
+    if behind:
+        print(f"pending   {_extension_upgrade(plan.facts, release)}")
     print(f"release   {release.version}: {'current' if code == 0 else 'not current'}")
     return code
+
+
+def _remedy(item: Drift, plan: Plan) -> str:
+    if plan.facts.extension or not item.restorable:
+        return ": run the statements of that file about it by hand, CREATE as CREATE OR REPLACE"
+    return ": trecho migrate puts it back"
+
+
+def _extension_upgrade(facts: Facts, release: resources.Release) -> str:
+    if facts.extension_available == release.version:
+        return f"ALTER EXTENSION trecho UPDATE, from {facts.extension} to {release.version}"
+    there = facts.extension_available or "none"
+    return f"the server has the files of {there}: install those of {release.version}, then ALTER EXTENSION … UPDATE"

@@ -234,8 +234,11 @@ def read_facts(conn: psycopg.Connection[Any]) -> Facts:
 def _chunking(cur: psycopg.Cursor[dict[str, Any]]) -> str | None:
     """How this database was set up to chunk; None where that is not known or not readable."""
     found = cur.execute(
-        "SELECT coalesce(pg_catalog.has_table_privilege("
-        "  pg_catalog.to_regclass('trecho.installation')::oid, 'SELECT'), false) AS readable"
+        # Naming a table of a schema that this role may not use is an error.
+        "SELECT CASE WHEN pg_catalog.has_schema_privilege(pg_catalog.to_regnamespace('trecho')::oid, 'USAGE')"
+        "            THEN coalesce(pg_catalog.has_table_privilege("
+        "                   pg_catalog.to_regclass('trecho.installation')::oid, 'SELECT'), false)"
+        "            ELSE false END AS readable"
     ).fetchone()
     if not found or not found["readable"]:
         return None

@@ -137,6 +137,7 @@ class Result:
 
     chunking: str
     applied: list[tuple[str, str, int]] = field(default_factory=list)
+    drift: list[Drift] = field(default_factory=list)  # what no run puts back, as the last plan saw it
 
 
 @dataclass(frozen=True)
@@ -486,6 +487,7 @@ def _run_segment(conn: Connection, job: _Job) -> bool:
         conn.execute(f"SET LOCAL lock_timeout = {options.lock_timeout_ms}")
         plan = make_plan(conn, release, options, probe=True)
         result.chunking = plan.chunking
+        result.drift = [item for item in plan.drift if not item.restorable]
         check(plan, release)
         if not plan.pending:
             return False

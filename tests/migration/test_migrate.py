@@ -227,6 +227,16 @@ def test_migrate__ordinary_role_on_unprepared_database_exits_3_and_changes_nothi
     assert parse(ran.out, "script")
 
 
+def test_migrate__ordinary_role_on_a_migrated_database_is_told_to_join_the_owner(trecho, dsn, plain_role):
+    before = objects(dsn)
+    for args in (["migrate"], ["migrate", "--plan"], ["migrate", "status"]):
+        assert trecho(*args, dsn=as_role(dsn, plain_role)).code == 3, args
+    ran = trecho("migrate", "--json", dsn=as_role(dsn, plain_role))
+    (need,) = json.loads(ran.out)["needs"]
+    assert (need["code"], need["sql"]) == ("not_owner", f"GRANT trecho_owner TO {plain_role};")
+    assert objects(dsn) == before
+
+
 def test_migrate__ordinary_role_succeeds_after_the_operator_script(
     trecho, empty_dsn, plain_role, tmp_path, schema
 ):
@@ -486,6 +496,27 @@ def test_migrate__ten_at_once_apply_once(empty_dsn, shipped):
     assert_applied_once(many(empty_dsn, shipped, 10), files)
 
 
+@pytest.mark.slow
+def test_migrate__five_at_once_apply_once_in_each_of_twenty_rounds(make_database, shipped):
+    files = len(shipped.privileged) + len(shipped.migrations) + len(shipped.behaviour)
+    for _ in range(20):
+        assert_applied_once(many(make_database(), shipped, 5), files)
+
+
+@pytest.mark.slow
+def test_migrate__five_processes_at_once_one_applies_and_four_have_nothing_to_do(empty_dsn):
+    command = [sys.executable, "-m", "trecho", "migrate", "--dsn", empty_dsn]
+    processes = [
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(5)
+    ]
+    told = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0] * 5, told
+    firsts = sorted(out.split(" ", 1)[0] for out, _ in told)
+    assert firsts == ["applied", "nothing", "nothing", "nothing", "nothing"]
+    assert not [err for _, err in told if "error" in err]
+
+
 def test_migrate__two_at_once_with_an_index_built_concurrently_do_not_wait_for_each_other(release, dsn):
     changed = add_migration(
         release,
@@ -505,15 +536,23 @@ def test_migrate__waits_no_longer_than_told_and_names_the_holder(dsn, release):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGKILL, -9), (signal.SIGTERM, -15), (signal.SIGINT, 130)],
-    ids=["kill", "term", "int"],
+    ("file", "number", "code"),
+    [
+        ("migrations/9001_slow.sql", signal.SIGKILL, -9),
+        ("migrations/9001_slow.sql", signal.SIGTERM, -15),
+        ("migrations/9001_slow.sql", signal.SIGINT, 130),
+        ("migrations/0000_slow.sql", signal.SIGKILL, -9),
+        ("sql/99_slow.sql", signal.SIGKILL, -9),
+        ("sql/privileged/99_slow.sql", signal.SIGKILL, -9),
+    ],
+    ids=["kill", "term", "int", "kill at first", "kill at last", "kill in the privileged layer"],
 )
 def test_migrate__run_that_is_stopped_leaves_nothing_and_the_next_one_is_clean(
-    release, empty_dsn, number, code
+    release, empty_dsn, schema, file, number, code
 ):
     before = objects(empty_dsn)
-    slow = add_migration(release, "9001_slow.sql", "SELECT pg_catalog.pg_sleep(600);\n")
+    path = release.root / file
+    path.write_text(HEAD + "SELECT pg_catalog.pg_sleep(600);\n", encoding="utf-8")
     program = (
         "import sys; from pathlib import Path; from trecho import cli, resources\n"
         "root = Path(sys.argv[1])\n"
@@ -521,7 +560,7 @@ def test_migrate__run_that_is_stopped_leaves_nothing_and_the_next_one_is_clean(
         "sys.exit(cli.main(['migrate', '--dsn', sys.argv[2]]))\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", program, str(slow.root), empty_dsn],
+        [sys.executable, "-c", program, str(release.root), empty_dsn],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
@@ -540,8 +579,10 @@ def test_migrate__run_that_is_stopped_leaves_nothing_and_the_next_one_is_clean(
             conn.execute(f"SELECT pg_terminate_backend(pid) FROM ({asleep}) AS a")
         wait_until(lambda: conn.execute(asleep).fetchone() is None)
     assert objects(empty_dsn) == before
-    (slow.root / "migrations" / "9001_slow.sql").unlink()
-    assert len(migrate(empty_dsn, fresh(slow)).applied) > 10
+    path.unlink()
+    assert len(migrate(empty_dsn, fresh(release)).applied) > 10
+    with open_conn(empty_dsn) as conn:
+        assert dump(conn) == schema
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
