@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "search": "trecho.search",
     "evidence": "trecho.evidence",
     "trace": "trecho.trace",
+    "stability": "trecho.stability",
 }
 
 # Exit codes that a shell knows: 128 and the number of SIGINT, SIGPIPE.
@@ -171,7 +172,8 @@ def _run(argv: Sequence[str]) -> int:
         raise
     except Exception as error:
         known = _known(error)
-        if known.sqlstate not in MISSING:
+        # A migration that fails names its own file and line.
+        if known.sqlstate not in MISSING or args.command == "migrate":
             raise
         from trecho.db import explain_missing, find_dsn
 
