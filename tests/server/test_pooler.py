@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import subprocess
@@ -82,3 +83,20 @@ def test_pass_through_a_session_pooler__works_when_it_is_said(
         assert ran.code == 0, ran.err
     with psycopg.connect(dsn) as conn:
         assert conn.execute("SELECT outcome FROM trecho.passes").fetchone() == ("published",)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "code", "status", "says"),
+    [
+        ("transaction", 3, "fail", "one is in between, in transaction mode: locks of a session do not hold"),
+        ("session", 0, "ok", "one is in between, and sessions keep their backend"),
+    ],
+)
+def test_preflight__tells_the_mode_of_the_pooler(
+    trecho: CLI, dsn: str, tmp_path: Path, mode: str, code: int, status: str, says: str
+) -> None:
+    with pgbouncer(dsn, mode, tmp_path) as through:
+        ran = trecho("preflight", "--json", dsn=through)
+    (check,) = (c for c in json.loads(ran.out)["checks"] if c["name"] == "pooler")
+    assert (ran.code, check["status"], check["message"]) == (code, status, says)
