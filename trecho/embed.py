@@ -528,13 +528,7 @@ def _build(dsn: str, args: argparse.Namespace, report: EmbedReport, stop: thread
     """Where the recipe has drifted, build the version it wants; what that embedded is added to the report."""
     from trecho.version import build
 
-    try:
-        result = build(dsn, full=args.full, workers=args.workers, stop=stop)
-    except TrechoError as error:
-        if error.sqlstate != "TR010":  # only the server's own chunkers can fill a version from here
-            raise
-        note(f"warning: {error}; the recipe has drifted, and trecho sync builds the new version")
-        return report
+    result = build(dsn, full=args.full, workers=args.workers, stop=stop)
     args.full = False  # once, however long --watch lasts
     if result.embedded is None:
         return report

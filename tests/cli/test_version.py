@@ -287,6 +287,46 @@ def test_sync__a_database_from_before_a_part_of_the_recipe_existed_heals_by_itse
     assert states(index) == {1: "retired", 2: "active"}
 
 
+def test_build__a_database_that_chunks_in_the_client_is_cut_here(
+    empty_dsn: str, provider_server: MisbehavingServer, trecho: Callable[..., Any], tmp_path: Path
+) -> None:
+    assert trecho("migrate", "--chunking", "client", dsn=empty_dsn).code == 0
+    long = "\n\n".join(f"Parágrafo {n} " + "muito comprido " * 20 for n in range(8))
+    (tmp_path / "a.md").write_text(f"# A\n\n{long}\n")
+    (tmp_path / "b.md").write_text("# B\n\nUm texto curto.\n")
+    with psycopg.connect(empty_dsn, autocommit=True, row_factory=dict_row) as conn:
+        conn.execute("SELECT trecho.configure(%s)", (Jsonb(RECIPE),))
+        assert trecho("sync", str(tmp_path), dsn=empty_dsn).code == 0
+        before = vectors(conn, 1)
+        # One command after the other sees the drift, and builds what it wants.
+        for number, (command, setting) in enumerate(
+            [
+                (["version", "build"], {"section_max_chars": 700}),
+                (["embed"], {"section_max_chars": 600}),
+                (["sync", str(tmp_path)], {"section_max_chars": 500}),
+            ],
+            2,
+        ):
+            conn.execute("SELECT trecho.configure(%s)", (Jsonb({"chunk_settings": setting}),))
+            ran = trecho(*command, dsn=empty_dsn)
+            assert ran.code == 0, ran.err
+            assert states(conn)[number] == "active"
+            assert vectors(conn, number) > before
+        # What the client cut is what it cuts for a new text.
+        cut = "SELECT array_agg(content ORDER BY content) AS c FROM trecho.chunks WHERE index_version = 4"
+        built = value(conn, cut)
+        value(conn, "SELECT trecho.drop_version(2)")
+        (tmp_path / "a.md").write_text(f"# A\n\n{long}\n\nMais.\n")
+        assert trecho("sync", str(tmp_path), dsn=empty_dsn).code == 0
+        assert set(built) - set(value(conn, cut)) == set()
+        assert index_is_whole(conn, 4)
+
+
+def index_is_whole(conn: Connection, version: int) -> bool:
+    """Every document stands in the version with its present text."""
+    return bool(value(conn, "SELECT NOT EXISTS (SELECT FROM trecho._missing_documents(%s))", version))
+
+
 def test_sync__drops_a_version_whose_grace_is_over(
     index: Connection, dsn: str, trecho: Callable[..., Any], tmp_path: Path
 ) -> None:
