@@ -222,7 +222,11 @@ BEGIN
     SELECT p.pass_id INTO v_pass
       FROM trecho.passes AS p
       JOIN trecho.index_versions AS v ON v.index_version = p_index_version
-     WHERE p.outcome = 'running' AND p.started_at < v.opened_at AND trecho._pass_lock_holder(p.project) = p.backend_pid
+     WHERE p.outcome = 'running' AND trecho._pass_lock_holder(p.project) = p.backend_pid
+       AND (p.started_at < v.opened_at
+            OR EXISTS (SELECT FROM trecho.staged_documents AS s
+                        WHERE s.pass_id = p.pass_id AND s.action = 'write' AND s.planned_at IS NOT NULL AND s.error IS NULL
+                          AND NOT v.index_version = ANY (s.planned_versions)))
      LIMIT 1;
     IF v_pass IS NOT NULL THEN
         RAISE EXCEPTION 'pass % began before index version % and has not ended', v_pass, p_index_version

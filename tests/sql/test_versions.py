@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from embedding_rows import Connection, claim, counts, store, value
+from embedding_rows import Connection, claim, counts, store, value, vector
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
@@ -403,6 +403,67 @@ def test_searches_never_fail_and_see_one_version_while_it_changes(dsn: str) -> N
                 thread.join()
     assert not errors
     assert answers == {tuple(f"Um texto sobre o prazo {n}." for n in range(5))}
+
+
+def test_hybrid_answers_come_from_the_version_the_vector_was_made_for_while_it_changes(dsn: str) -> None:
+    """Each version cuts another way, so that an answer shows where it came from."""
+    stop = threading.Event()
+    errors: list[BaseException] = []
+    answers: set[tuple[int, tuple[str, ...]]] = set()
+    asked = vector("qual é o prazo?")
+
+    def search() -> None:
+        try:
+            with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as conn:
+                while not stop.is_set():
+                    version = value(conn, "SELECT index_version FROM trecho.query_recipe()")
+                    rows = conn.execute(
+                        "SELECT content FROM trecho.search('prazo', %s::vector, %s, k => 50, per_document => 50)",
+                        (asked, version),
+                    ).fetchall()
+                    answers.add((version, tuple(sorted(row["content"] for row in rows))))
+        except BaseException as error:
+            errors.append(error)
+
+    with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as conn:
+        for number in range(3):
+            text = "\n\n".join(f"O prazo {number} do item {n}. " + "Outras palavras. " * 12 for n in range(8))
+            put(conn, f"# Documento {number}\n\n{text}\n", f"doc{number}.md")
+        embed(conn, 1)
+        contents = {1: placed(conn, 1)}
+        threads = [threading.Thread(target=search) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            for new, size in enumerate((900, 600, 300), 2):
+                settings = {"chunk_settings": {"section_max_chars": size}}
+                conn.execute("SELECT trecho.configure(%s)", (Jsonb(settings),))
+                assert value(conn, "SELECT trecho.begin_version_build()") == new
+                backfill(conn, new)
+                embed(conn, new)
+                contents[new] = placed(conn, new)
+                while True:
+                    try:
+                        assert value(conn, "SELECT trecho.activate_version(%s)", new) is True
+                        break
+                    except psycopg.errors.LockNotAvailable:
+                        continue
+                # The one before the last: nobody has a vector for it any more.
+                conn.execute(
+                    "UPDATE trecho.index_versions SET retired_at = '-infinity' WHERE index_version < %s",
+                    (new - 1,),
+                )
+                while value(conn, "SELECT count(*) FROM trecho.index_versions") > 2:
+                    value(conn, "SELECT trecho.drop_expired_version()")
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+    assert not errors
+    assert len({tuple(sorted(found)) for found in contents.values()}) == 4
+    assert {version for version, _ in answers} >= {1, 4}
+    for version, answer in answers:
+        assert answer == tuple(sorted(contents[version]))
 
 
 def test_grants__an_operator_goes_back_and_drops_a_writer_builds(
