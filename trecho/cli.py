@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "search": "trecho.search",
     "evidence": "trecho.evidence",
     "trace": "trecho.trace",
+    "stability": "trecho.stability",
 }
 
 # Exit codes that a shell knows: 128 and the number of SIGINT, SIGPIPE.

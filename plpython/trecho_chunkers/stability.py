@@ -17,6 +17,11 @@ _COMMENTS = {
     "python": "# ", "toml": "# ", "yaml": "# ", "sql": "-- ",
 }  # fmt: skip
 _LINE = "an inserted line"
+# In a session: a word between words, which is no key of JSON; and the places where an event may be put in.
+_INNER_WORD = re.compile(r"(?<=[^\W\d_] )[^\W\d_]{4,}(?=[ .,;!?][^\W\d_\n]| [^\W\d_])")
+_EVENT = f'{{"role": "user", "text": "{_LINE}"}}'
+_FIRST_EVENT = re.compile(r'\s*(?:\{\s*"(?s:.*?)"(?:events|messages|turns)"\s*:\s*)?\[(?=\s*[{"])')
+_BETWEEN_EVENTS = re.compile(r"\},[ \t]*\n(?=\s*\{)")
 
 
 class Edit(NamedTuple):
@@ -40,7 +45,8 @@ def chunk_stability(
     ready = normalise(text)
     before = chunk(path, ready, chosen, scope)
     rows: list[Edit] = []
-    for name, edited, at, length in _edits(path, ready):
+    edits = _session_edits(ready) if scope == "session" else _edits(path, ready)
+    for name, edited, at, length in edits:
         after = chunk(path, edited, chosen, scope)
         rows.append(_row(name, path, before, after, edited, at, length))
     return rows
@@ -48,22 +54,51 @@ def chunk_stability(
 
 def _edits(path: str, text: str) -> list[tuple[str, str, int, int]]:
     """(name, edited text, offset of the new text, its length)."""
-    edits: list[tuple[str, str, int, int]] = []
     body = front_matter.read(text).body_start if is_markdown(path) else 0
-    word = _middle_word(text, body)
-    if word is not None:
-        start, end = word
-        mark = "x" if text[start] != "x" else "y"
-        same = mark * (end - start)
-        longer = same + mark
-        edits.append(("word, same length", text[:start] + same + text[end:], start, len(same)))
-        edits.append(("word, one letter longer", text[:start] + longer + text[end:], start, len(longer)))
+    edits = _word_edits(text, _middle_word(text, body))
     if text[body:].strip():
         line = _comment(path) + _LINE
         edits.append(("line at the top", f"{text[:body]}{line}\n{text[body:]}", body, len(line)))
         middle = text.rfind("\n", body, body + (len(text) - body) // 2) + 1
         if middle > body:
             edits.append(("line in the middle", f"{text[:middle]}{line}\n{text[middle:]}", middle, len(line)))
+    return edits
+
+
+def _word_edits(text: str, word: tuple[int, int] | None) -> list[tuple[str, str, int, int]]:
+    if word is None:
+        return []
+    start, end = word
+    same = ("x" if text[start] != "x" else "y") * (end - start)
+    longer = same + same[0]
+    return [
+        ("word, same length", text[:start] + same + text[end:], start, len(same)),
+        ("word, one letter longer", text[:start] + longer + text[end:], start, len(longer)),
+    ]
+
+
+def _session_edits(text: str) -> list[tuple[str, str, int, int]]:
+    """The edits of a session: the lines put in are events, in the form that the session has."""
+    body = front_matter.read(text).body_start
+    middle = len(text) // 2
+    word = _INNER_WORD.search(text, middle) or _INNER_WORD.search(text, body)
+    edits = _word_edits(text, word.span() if word else None)
+    first = text.lstrip()[:1]
+    whole = _FIRST_EVENT.match(text) if first in ("[", "{") else None
+    if whole is not None:
+        places = [(whole.end(), f"\n{_EVENT},")]
+        between = _BETWEEN_EVENTS.search(text, middle)
+        if between is not None:
+            places.append((between.end(), f"{_EVENT},\n"))
+    else:
+        event = f"{_EVENT}\n" if first == "{" else f"user: {_LINE}\n"
+        places = [(body, event)] if text[body:].strip() not in ("", "[]", "{}") else []
+        inside = text.rfind("\n", body, body + (len(text) - body) // 2) + 1
+        if inside > body:
+            places.append((inside, event))
+    for name, (at, event) in zip(("line at the top", "line in the middle"), places, strict=False):
+        edited = text[:at] + event + text[at:]
+        edits.append((name, edited, at + event.index(_LINE), len(_LINE)))
     return edits
 
 

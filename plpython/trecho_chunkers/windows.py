@@ -40,10 +40,19 @@ def window_spans(text: str, start: int, end: int, settings: Settings, deadline: 
     spans: list[Span] = []
     for first, last in bounds:
         deadline.check()
-        if last == first + 1 and not _fits(text, starts[first], starts[last], cap):
-            pieces = cut_chars(text, starts[first], starts[last], budget, deadline)
+        begin, finish = starts[first], starts[last]
+        if last == first + 1 and not _fits(text, begin, finish, cap):
+            pieces = cut_chars(text, begin, finish, budget, deadline)
+        elif (
+            finish - begin > 1
+            and text[finish - 1] == "\n"
+            and not (text[begin].isspace() or text[finish - 2].isspace())
+            and (not spans or (spans[-1][0] < begin and spans[-1][1] < finish - 1))
+        ):
+            spans.append((begin, finish - 1))  # most windows: no blanks at their ends, and none is in another
+            continue
         else:
-            pieces = [(starts[first], starts[last])]
+            pieces = [(begin, finish)]
         for piece in pieces:
             span = trim(text, *piece)
             if span is None or (spans and span[1] <= spans[-1][1]):
@@ -74,7 +83,7 @@ def _grow(text: str, starts: list[int], first: int, most: int, max_bytes: int) -
     last = min(first + most, len(starts) - 1, bisect_right(starts, starts[first] + max_bytes) - 1)
     if last <= first:
         return first + 1
-    if (starts[last] - starts[first]) * 4 <= max_bytes:
+    if text.isascii() or (starts[last] - starts[first]) * 4 <= max_bytes:
         return last
     slice_bytes = text[starts[first] : starts[last]].encode()
     if len(slice_bytes) <= max_bytes:
@@ -86,7 +95,7 @@ def _grow(text: str, starts: list[int], first: int, most: int, max_bytes: int) -
 def _shrink(text: str, starts: list[int], last: int, most: int, max_bytes: int) -> int:
     """The first index such that lines [index, last) fit `most` lines and `max_bytes`; may be `last`."""
     first = max(0, last - most)
-    if text[starts[first] : starts[last]].isascii():
+    if text.isascii() or text[starts[first] : starts[last]].isascii():
         return max(first, bisect_left(starts, starts[last] - max_bytes))
     first = last
     while first > 0 and last - first < most and _fits(text, starts[first - 1], starts[last], max_bytes):

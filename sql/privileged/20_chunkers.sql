@@ -26,6 +26,20 @@ BEGIN
 END
 $do$;
 
+-- Rows of a named type, since PL/Python looks up the columns of RETURNS TABLE anew for every row, which costs as much as the row itself.
+DO $do$
+BEGIN
+    IF to_regtype('trecho.chunk_row') IS NULL THEN
+        CREATE TYPE trecho.chunk_row AS (ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text);
+    END IF;
+    IF to_regtype('trecho._cut_row') IS NULL THEN
+        CREATE TYPE trecho._cut_row AS (ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text, digest text);
+    END IF;
+END
+$do$;
+COMMENT ON TYPE trecho.chunk_row IS 'A passage as trecho.chunk cuts it.';
+COMMENT ON TYPE trecho._cut_row IS 'A passage with the digest that its chunk_id ends in.';
+
 CREATE OR REPLACE FUNCTION trecho.py_load()
 RETURNS void
 LANGUAGE plpython3u VOLATILE PARALLEL RESTRICTED SECURITY INVOKER
@@ -150,10 +164,10 @@ class Service:
             return self.timed(lambda s: trecho_chunkers.chunk_session(content, s), settings)
         return self.call(work, content=content)
 
-    def chunk_stability(self, path, content, settings):
+    def chunk_stability(self, path, content, settings, scope):
         def work():
             from trecho_chunkers import stability
-            return self.timed(lambda s: stability.chunk_stability(path, content, s), settings)
+            return self.timed(lambda s: stability.chunk_stability(path, content, s, scope), settings)
         return self.call(work, path=path, content=content)
 
     def describe(self, path, content, scope, project):
@@ -208,7 +222,7 @@ CREATE OR REPLACE FUNCTION trecho.chunk(
     settings jsonb DEFAULT NULL,  -- keys left out keep their default
     scope    text  DEFAULT NULL   -- session chooses the session chunker; anything else goes by the path
 )
-RETURNS TABLE (ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text)
+RETURNS SETOF trecho.chunk_row
 LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER COST 10000 ROWS 20
 SET search_path = pg_catalog, pg_temp
 AS $py$
@@ -224,7 +238,7 @@ REVOKE ALL ON FUNCTION trecho.chunk(text, text, jsonb, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.chunk(text, text, jsonb, text) TO trecho_owner, trecho_writer;
 
 CREATE OR REPLACE FUNCTION trecho._cut(p_path text, p_content text, p_settings jsonb, p_scope text)
-RETURNS TABLE (ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text, digest text)
+RETURNS SETOF trecho._cut_row
 LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER COST 10000 ROWS 20
 SET search_path = pg_catalog, pg_temp
 AS $py$
@@ -243,7 +257,7 @@ CREATE OR REPLACE FUNCTION trecho.chunk_markdown(
     content  text,
     settings jsonb DEFAULT NULL
 )
-RETURNS TABLE (ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text)
+RETURNS SETOF trecho.chunk_row
 LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER COST 10000 ROWS 20
 SET search_path = pg_catalog, pg_temp
 AS $py$
@@ -262,7 +276,7 @@ CREATE OR REPLACE FUNCTION trecho.chunk_session(
     content  text,                -- JSON events or a plain transcript
     settings jsonb DEFAULT NULL
 )
-RETURNS TABLE (ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text)
+RETURNS SETOF trecho.chunk_row
 LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER COST 10000 ROWS 20
 SET search_path = pg_catalog, pg_temp
 AS $py$
@@ -280,7 +294,8 @@ GRANT EXECUTE ON FUNCTION trecho.chunk_session(text, jsonb) TO trecho_owner, tre
 CREATE OR REPLACE FUNCTION trecho.chunk_stability(
     path     text,
     content  text,
-    settings jsonb DEFAULT NULL
+    settings jsonb DEFAULT NULL,
+    scope    text  DEFAULT NULL   -- as in trecho.chunk
 )
 RETURNS TABLE (edit text, chunks integer, ids_changed integer, hashes_changed integer, really_changed integer)
 LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER COST 30000 ROWS 2
@@ -290,12 +305,12 @@ if GD.get("trecho_stamp") != "{{chunker_stamp}}":
     plpy.execute("SELECT trecho.py_load()")
     if GD.get("trecho_stamp") != "{{chunker_stamp}}":
         plpy.error("trecho.chunk_stability and trecho.py_load are of different releases", hint="Apply sql/privileged/20_chunkers.sql whole.")
-return GD["trecho"].chunk_stability(path, content, settings)
+return GD["trecho"].chunk_stability(path, content, settings, scope)
 $py$;
-COMMENT ON FUNCTION trecho.chunk_stability(text, text, jsonb) IS
-    'How still the chunks hold: one row per edit tried on the text (edit says which); chunks counts those after it, ids_changed and hashes_changed those whose chunk_id or content_hash is new, really_changed those whose text the edit touched. Errors as trecho.chunk.';
-REVOKE ALL ON FUNCTION trecho.chunk_stability(text, text, jsonb) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION trecho.chunk_stability(text, text, jsonb) TO trecho_owner, trecho_writer;
+COMMENT ON FUNCTION trecho.chunk_stability(text, text, jsonb, text) IS
+    'How still the chunks hold, for the chunker of this path and scope: one row per edit tried on the text (edit says which); chunks counts those after it, ids_changed and hashes_changed those whose chunk_id or content_hash is new, really_changed those whose text the edit touched. Errors as trecho.chunk.';
+REVOKE ALL ON FUNCTION trecho.chunk_stability(text, text, jsonb, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.chunk_stability(text, text, jsonb, text) TO trecho_owner, trecho_writer;
 
 CREATE OR REPLACE FUNCTION trecho.describe(
     path    text,

@@ -7,6 +7,8 @@ CREATE EXTENSION vector;
 CREATE SCHEMA trecho; -- owner trecho_owner, rights pg_monitor=usage trecho_operator=usage trecho_owner=create,usage trecho_reader=usage trecho_writer=usage
 
 -- types
+CREATE TYPE trecho._cut_row AS (ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text, digest text);
+CREATE TYPE trecho.chunk_row AS (ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text);
 CREATE TYPE trecho.chunk_scope AS ENUM ('docs', 'adr', 'session', 'code');
 CREATE TYPE trecho.claimed_text AS (index_version integer, text_hash bytea, attempt_count integer, text text);
 CREATE TYPE trecho.cut_chunk AS (source text, scope trecho.chunk_scope, source_path text, session_id uuid, language text, ordinal integer, kind text, symbol text, anchor_path text, context text, content text, start_line integer, end_line integer, content_hash bytea, text_hash bytea, digest text);
@@ -544,7 +546,7 @@ CREATE FUNCTION trecho._create_version(p_recipe jsonb, p_state trecho.index_vers
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._cut(p_path text, p_content text, p_settings jsonb, p_scope text)
-    RETURNS TABLE(ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text, digest text)
+    RETURNS SETOF trecho._cut_row
     LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner superuser, rights superuser=execute trecho_owner=execute
 CREATE FUNCTION trecho._cut_document(p_index_version integer, p_scope trecho.chunk_scope, p_source_path text, p_session_id uuid, p_path text, p_language text, p_content text, p_chunks jsonb)
@@ -824,7 +826,7 @@ CREATE FUNCTION trecho.check_index(project text DEFAULT NULL::text, thorough boo
     LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET jit=off
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.chunk(path text, content text, settings jsonb DEFAULT NULL::jsonb, scope text DEFAULT NULL::text)
-    RETURNS TABLE(ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text)
+    RETURNS SETOF trecho.chunk_row
     LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner superuser, rights superuser=execute trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.chunk_id(doc_id text, ordinal integer, content text)
@@ -832,14 +834,14 @@ CREATE FUNCTION trecho.chunk_id(doc_id text, ordinal integer, content text)
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
 CREATE FUNCTION trecho.chunk_markdown(content text, settings jsonb DEFAULT NULL::jsonb)
-    RETURNS TABLE(ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text)
+    RETURNS SETOF trecho.chunk_row
     LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner superuser, rights superuser=execute trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.chunk_session(content text, settings jsonb DEFAULT NULL::jsonb)
-    RETURNS TABLE(ordinal integer, kind text, symbol text, anchor_path text, context text, start_line integer, end_line integer, content text)
+    RETURNS SETOF trecho.chunk_row
     LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner superuser, rights superuser=execute trecho_owner=execute trecho_writer=execute
-CREATE FUNCTION trecho.chunk_stability(path text, content text, settings jsonb DEFAULT NULL::jsonb)
+CREATE FUNCTION trecho.chunk_stability(path text, content text, settings jsonb DEFAULT NULL::jsonb, scope text DEFAULT NULL::text)
     RETURNS TABLE(edit text, chunks integer, ids_changed integer, hashes_changed integer, really_changed integer)
     LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner superuser, rights superuser=execute trecho_owner=execute trecho_writer=execute
