@@ -123,7 +123,9 @@ def measure_worker(base: str, texts: int, workers: int) -> dict[str, Any]:
                 "SELECT trecho.configure(%s)", (Jsonb(recipe | {"query_prefix": "", "passage_prefix": ""}),)
             )
             value(conn, "SELECT trecho._ensure_version()")
-            conn.execute("DROP INDEX trecho.chunks_1_words, trecho.chunks_1_vectors")
+            conn.execute(
+                "DROP INDEX trecho.chunks_1_words"
+            )  # loading is not the subject; HNSW stays, and holds no NULL
             conn.execute(
                 "INSERT INTO trecho.chunks (index_version, project, scope, source_path, kind, content, content_hash,"
                 " text_hash) SELECT 1, 'default', 'docs', 'a.md', 'section', t, sha256(convert_to('a' || n, 'UTF8')),"
@@ -132,7 +134,14 @@ def measure_worker(base: str, texts: int, workers: int) -> dict[str, Any]:
                 "         FROM generate_series(1, %s) AS n) AS x",
                 (texts,),
             )
+            conn.execute(
+                "INSERT INTO trecho.placements (index_version, document_id, ordinal, chunk_key, project, branch,"
+                " chunk_id, anchor, start_line, end_line)"
+                " SELECT 1, 1, row_number() OVER (), c.chunk_key, c.project, 'main', c.chunk_key::text, 'a', 1, 1"
+                "   FROM trecho.chunks AS c"
+            )
             conn.execute("VACUUM ANALYZE trecho.chunks_1")
+            conn.execute("VACUUM ANALYZE trecho.placements_1")
             return _run_worker(conn, dsn, server.pid, texts, workers)
         finally:
             server.kill()

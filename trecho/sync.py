@@ -129,7 +129,9 @@ def _follow_recipe(args: argparse.Namespace, dsn: str) -> int:
         + ("--full" if args.full else "the recipe has changed")
     )
     result = build(dsn, full=args.full)
-    state = "active" if result.activated else "not complete yet, trecho embed goes on with it"
+    state = (
+        "active" if result.activated else result.waits_for or "not complete yet, trecho embed goes on with it"
+    )
     note(f"version {result.version}: {state}")
     return result.exit_code
 

@@ -41,7 +41,7 @@ class BuildResult:
     """What building came to.
 
     version: None where there was nothing to build. rounds: how often it caught up with writers. waits_for: why it could
-    not be activated although it is filled.
+    not be activated although it is filled. filled: complete, and left for somebody to activate, as asked.
     """
 
     version: int | None = None
@@ -50,6 +50,7 @@ class BuildResult:
     embedded: EmbedReport | None = None
     rounds: int = 0
     waits_for: str = ""
+    filled: bool = False
 
     @property
     def exit_code(self) -> ExitCode:
@@ -58,7 +59,7 @@ class BuildResult:
             return ExitCode.DONE
         if self.embedded is not None and self.embedded.problems:
             return self.embedded.problems[0].exit_code
-        return ExitCode.DONE if self.activated else ExitCode.NOT_CURRENT
+        return ExitCode.DONE if self.activated or self.filled else ExitCode.NOT_CURRENT
 
 
 def build(
@@ -70,11 +71,13 @@ def build(
     provider: Provider | None = None,
     workers: int | None = None,
     stop: threading.Event | None = None,
+    turn: bool = True,
 ) -> BuildResult:
     """Where the recipe has drifted (or full is true), fill a version of the wanted recipe and turn searches to it.
 
-    Goes on with a build that was interrupted. version: fill and activate this one instead. A provider that is down
-    leaves the build where it is; the result tells. Versions whose grace period is over are dropped, and what was put
+    Goes on with a build that was interrupted, but not with one that is paused. version: fill and activate this one
+    instead. turn: False fills it and pauses it then, for searches to be compared first. A provider that is down leaves
+    the build where it is; the result tells. Versions whose grace period is over are dropped, and what was put
     into the active one while it became active is mended, in any case.
     """
     stop = stop or threading.Event()
@@ -87,6 +90,9 @@ def build(
             drop_expired(conn)
             return BuildResult()
         result = BuildResult(version)
+        row = _version_row(conn, version)
+        if row is not None and row["paused"]:
+            return replace(result, waits_for=f"the build of index version {version} is paused")
         for _ in range(_ACTIVATE_ROUNDS):
             documents = result.documents + _backfill(conn, version, tell, stop)
             # By the clock of the server: what is written from now on need not have its vector when searches turn.
@@ -103,6 +109,12 @@ def build(
             )
             result = replace(result, documents=documents, embedded=report, rounds=result.rounds + 1)
             if report.problems or stop.is_set():
+                break
+            if not turn:
+                # Paused, or the next sync or worker would turn searches to it.
+                conn.execute("SELECT trecho.pause_version(%s)", (version,))
+                held = "it is filled and paused: compare it, then activate it"
+                result = replace(result, filled=True, waits_for=held)
                 break
             try:
                 activated = _activate(conn, version, since)
@@ -311,6 +323,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("list", "every version: state, contents, what it lacks; and the drift, where there is any")
     building = add("build", "fill a version of the wanted recipe and turn searches to it")
     building.add_argument("--full", action="store_true", help="embed everything again, drift or not")
+    building.add_argument(
+        "--no-activate",
+        action="store_true",
+        help="fill it and pause it, to compare it before searches read it",
+    )
     building.add_argument("--workers", type=int, metavar="N", help="requests at once")
     building.add_argument(
         "--preset",
@@ -328,7 +345,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     comparing.add_argument("--project", default="default", metavar="NAME")
     comparing.add_argument("--branch", default="main", metavar="NAME")
     for name, text in (
-        ("activate", "turn searches to a version; a retired one is brought up to date first (going back)"),
+        (
+            "activate",
+            "turn searches to a version; a retired (going back) or paused one is brought up to date first",
+        ),
         ("drop", "drop a version; one that is being built is cancelled"),
         ("pause", "stop filling a version; nothing is lost"),
         ("resume", "let a paused build go on (with trecho version build, sync or embed)"),
@@ -352,7 +372,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "build":
         if args.preset is not None:
             _want_preset(dsn, args.preset)
-        return _build(dsn, args, full=args.full)
+        return _build(dsn, args, full=args.full, turn=not args.no_activate)
     if args.action == "activate":
         return _go_to(dsn, args)
     with _connection(dsn) as conn:
@@ -420,20 +440,30 @@ def _go_to(dsn: str, args: argparse.Namespace) -> int:
                 conn.execute("SELECT trecho.configure(%s)", (Jsonb(recipe),))
                 conn.execute("SELECT trecho.reopen_version(%s)", (args.version,))
             note("its recipe is the wanted one now: change trecho.toml, too, or the next sync builds anew")
+        elif row["paused"]:
+            conn.execute("SELECT trecho.pause_version(%s, false)", (args.version,))
     return _build(dsn, args, version=args.version)
 
 
-def _build(dsn: str, args: argparse.Namespace, *, full: bool = False, version: int | None = None) -> int:
-    meters = {"chunking": Meter("chunking", "document"), "embedding": Meter("embedding", "text")}
+def _build(
+    dsn: str, args: argparse.Namespace, *, full: bool = False, version: int | None = None, turn: bool = True
+) -> int:
+    units = {"chunking": "document", "embedding": "text"}
+    meters: dict[str, Meter] = {}
+
+    def tell(phase: str, done: int, total: int) -> None:
+        meters.setdefault(phase, Meter(phase, units.get(phase, "step"))).update(done, total)
+
     try:
         with stopped_by_signals() as stop:
             result = build(
                 dsn,
                 full=full,
                 version=version,
-                on_progress=lambda phase, done, total: meters[phase].update(done, total),
+                on_progress=tell,
                 workers=getattr(args, "workers", None),
                 stop=stop,
+                turn=turn,
             )
     finally:
         for meter in meters.values():
@@ -445,12 +475,15 @@ def _build(dsn: str, args: argparse.Namespace, *, full: bool = False, version: i
         print("no drift: the active version has the wanted recipe")
     else:
         texts = result.embedded.texts if result.embedded else 0
-        state = "active now" if result.activated else "not complete yet; trecho version build goes on"
+        state = "active now" if result.activated else "not active yet"
         print(
             f"version {result.version}: {result.documents} documents chunked, {texts} texts embedded, {state}"
         )
         if result.waits_for:
-            note(f"warning: {result.waits_for}")
+            note(f"version {result.version}: {result.waits_for}")
+            note(f"hint: trecho version activate {result.version} turns searches to it.")
+        elif not result.activated:
+            note("hint: trecho version build goes on with it.")
         for problem in result.embedded.problems if result.embedded else ():
             note(f"error: {problem}")
             note(f"hint: {problem.hint}")

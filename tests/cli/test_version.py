@@ -362,7 +362,13 @@ def test_pause_resume_and_drop(index: Connection, dsn: str, trecho: Callable[...
     value(index, "SELECT trecho.begin_version_build()")
     assert trecho("version", "pause", "2", dsn=dsn).code == 0
     assert trecho("version", "list", dsn=dsn).out.splitlines()[1].startswith("2  paused")
-    assert trecho("version", "build", dsn=dsn).code == ExitCode.ERROR
+    # A paused build stops nothing else, and nothing turns searches to it.
+    index.execute("SELECT trecho.put_document('docs', 'Um texto novo.', 'novo.md')")
+    ran = trecho("version", "build", dsn=dsn)
+    assert (ran.code, "is paused" in ran.err) == (ExitCode.NOT_CURRENT, True)
+    assert trecho("embed", dsn=dsn).code == ExitCode.DONE
+    assert vectors(index, 1) == 7
+    assert states(index) == {1: "active", 2: "building"}
     assert trecho("version", "resume", "2", dsn=dsn).code == 0
     assert trecho("version", "drop", "2", dsn=dsn).code == 0
     assert trecho("version", "drop", "2", dsn=dsn).code == ExitCode.USAGE
@@ -395,6 +401,25 @@ def test_compare__shows_what_a_version_would_gain_and_lose_before_searches_turn_
         "2 questions, 10 results each: overlap 1.000"
     )
     assert trecho("version", "compare", "1", "9", str(questions), dsn=dsn).code == ExitCode.USAGE
+
+
+def test_build__without_activation_waits_to_be_compared_whatever_else_runs(
+    index: Connection, dsn: str, trecho: Callable[..., Any], tmp_path: Path
+) -> None:
+    index.execute("SELECT trecho.configure(%s)", (Jsonb({"model_version": "2"}),))
+    ran = trecho("version", "build", "--no-activate", dsn=dsn)
+    assert ran.code == ExitCode.DONE
+    assert "trecho version activate 2" in ran.err
+    assert vectors(index, 2) == 6
+    index.execute("SELECT trecho.put_document('docs', 'Um texto novo.', 'novo.md')")
+    assert trecho("embed", dsn=dsn).code == ExitCode.DONE
+    assert states(index) == {1: "active", 2: "building"}
+    questions = tmp_path / "perguntas.txt"
+    questions.write_text("Um texto sobre o prazo 3.\n", encoding="utf-8")
+    assert trecho("version", "compare", "1", "2", str(questions), dsn=dsn).code == 0
+    assert trecho("version", "activate", "2", dsn=dsn).code == ExitCode.DONE
+    assert states(index) == {1: "retired", 2: "active"}
+    assert vectors(index, 2) == 7
 
 
 def test_comparison__counts_what_came_and_went() -> None:
