@@ -1,15 +1,27 @@
-"""docs/errors.md says all that can be raised."""
+"""docs/errors.md says all that can be raised; commands of the pages run; links lead somewhere."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg import conninfo
 from support import ROOT
 
 from trecho import privileged
 from trecho.cli import INTERRUPTED, READER_LEFT
 from trecho.errors import BY_SQLSTATE, ExitCode, TrechoError
+
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+# Their blocks of SQL are what a reader copies, with any database in the place of acervo.
+SQL_PAGES = ["README.md", "docs/install.md", "docs/tuning.md", "docs/sizing.md"]
+FIRST_STEPS = ROOT / "docs" / "pt" / "primeiros-passos.md"
 
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 SOURCES = [
@@ -62,3 +74,79 @@ def test_errors__docstring_is_the_default_message(cls):
     error = cls()
     assert isinstance(error, TrechoError)
     assert str(error) and "\n" not in str(error) and not str(error).endswith(".")
+
+
+# ---- pages -----------------------------------------------------------------------------------------------------
+
+
+def blocks(path: Path) -> list[tuple[str, str]]:
+    """(language, text) of the fenced blocks of a page."""
+    return re.findall(r"^ *```(\w+)\n(.*?)^ *```$", path.read_text(encoding="utf-8"), re.M | re.S)
+
+
+@pytest.mark.parametrize("name", SQL_PAGES)
+def test_pages__sql_runs_as_it_stands(dsn, name):
+    queries = [text for language, text in blocks(ROOT / name) if language == "sql"]
+    assert queries
+    database = conninfo.conninfo_to_dict(dsn)["dbname"]
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        for text in queries:
+            conn.execute(text.replace("DATABASE acervo", f'DATABASE "{database}"').encode())
+
+
+def test_first_steps_in_portuguese__run_from_top_to_bottom(dsn, tmp_path):
+    (tmp_path / "bin").mkdir()
+    script = tmp_path / "bin" / "trecho"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m trecho "$@"\n')
+    script.chmod(0o755)
+    (tmp_path / "casa").mkdir()
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'plpython'}",
+        "TRECHO_DSN": dsn,
+    }
+    output = ""
+    for language, text in blocks(FIRST_STEPS):
+        if language == "bash":
+            done = subprocess.run(
+                [shutil.which("bash") or "bash", "-euc", text],
+                cwd=tmp_path / "casa",
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, (text, done.stdout, done.stderr)
+            output += done.stdout
+        elif language == "sql":
+            with psycopg.connect(dsn, autocommit=True) as conn:
+                conn.execute(text.encode())
+        elif language == "text":  # what the page says that the command before it answers
+            figures_and_marks = r"\*\*|score [\d.]+"
+            assert re.sub(figures_and_marks, "", text).strip() in re.sub(figures_and_marks, "", output)
+    assert "manual/backup.md" in output and "decisoes/0001-pgbouncer.md" in output
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages__links_lead_to_files_that_are_there(page):
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        if not re.match(r"[a-z]+:", target):
+            assert (page.parent / target).exists(), target
+
+
+def test_pages__every_page_is_in_the_index_of_the_readme():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").rglob("*.md"):
+        name = page.relative_to(ROOT).as_posix()
+        assert "decisions/" in name or f"({name})" in readme, name
+    assert "docs/decisions" in readme
+
+
+def test_changelog__has_the_version_of_the_package():
+    from trecho import __version__
+
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## {__version__}" in changelog
+    assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
