@@ -8,7 +8,7 @@ WORKERS := --numprocesses auto --maxprocesses 4
 TEST_SERVER := $(if $(TRECHO_TEST_DSN),,server)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv server server-stop server-clean server-clean-all install server-install quickstart test test-slow test-all lint bench bench-quick schema lock
+.PHONY: help venv server server-stop server-clean server-clean-all install server-install quickstart test test-slow test-all test-next lint bench bench-quick bench-large schema lock
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -47,6 +47,10 @@ test-slow: venv $(TEST_SERVER) ## crash, race, container and large-input tests
 
 test-all: test test-slow ## everything
 
+test-next: venv ## the fast tests on PostgreSQL 18, from Debian unstable (made the first time)
+	@TRECHO_SERVER=next SERVER=sid scripts/server.sh start >/dev/null
+	TRECHO_TEST_DSN="$$(TRECHO_SERVER=next scripts/server.sh dsn)" $(PYTHON) -m pytest $(WORKERS) -m "not slow"
+
 lint: venv ## ruff and mypy
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -57,6 +61,9 @@ bench: venv server ## measure; results go to bench/results
 
 bench-quick: venv server ## the same on small inputs
 	$(PYTHON) -m bench --quick
+
+bench-large: venv server ## words over 500,000 chunks; takes about an hour
+	$(PYTHON) -m bench --large
 
 schema: venv $(TEST_SERVER) ## write tests/data/schema.sql anew from the migrations
 	$(PYTHON) tests/migration/dump_schema.py
