@@ -47,13 +47,35 @@ def faquad(path: Path = FAQUAD) -> Questions | None:
     )
 
 
+def handbook(folder: Path = ROOT / "examples") -> Questions:
+    """The example handbook cut into its paragraphs, in place of FaQuAD where that is absent.
+
+    answers: the first paragraph of the document that answers.
+    """
+    passages: list[str] = []
+    titles: list[str] = []
+    first: dict[str, int] = {}
+    for path in sorted(folder.rglob("*.md")):
+        if path.parent == folder:
+            continue
+        name = path.relative_to(folder).as_posix()
+        parts = [p.strip() for p in path.read_text(encoding="utf-8").split("\n\n") if len(p) > 60]
+        if parts:
+            first[name] = len(passages)
+            passages += parts
+            titles += [name] * len(parts)
+    lines = (folder / "questions.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    asked = [row for row in (line.split("\t") for line in lines) if len(row) > 1 and row[1] in first]
+    return Questions(passages, titles, [row[0] for row in asked], [first[row[1]] for row in asked])
+
+
 class Corpus:
     """Documents that look like Portuguese prose, any number of them, the same for the same seed.
 
-    Sentences are FaQuAD's, mixed within a topic. Rare words give way to invented ones, drawn from a vocabulary of
-    120,000 with Zipf-like frequencies, so that a word of a question is about as rare in 100,000 chunks as it is in
-    real ones. The vector of a chunk is a mixture of the vectors of two paragraphs of the topic, with noise: clusters,
-    as real vectors have.
+    Sentences are those of the source, mixed within a topic. Rare words give way to invented ones, drawn from a
+    vocabulary of 120,000 with Zipf-like frequencies, so that a word of a question is about as rare in 100,000 chunks
+    as it is in real ones. The vector of a chunk is a mixture of the vectors of three paragraphs of the topic and one
+    other, with a little noise: clusters, as real vectors have.
     """
 
     def __init__(self, source: Questions, vectors: NDArray[np.float32], seed: int = 1) -> None:
@@ -125,11 +147,10 @@ class Corpus:
             self._sentence(topic if self._rng.random() < 0.85 else other)
             for _ in range(int(self._rng.integers(3, 9)))
         )
-        members = self._topics[topic]
-        first, second = self._rng.integers(len(members), size=2)
-        vector = 0.7 * self._vectors[members[first]] + 0.3 * self._vectors[members[second]]
+        members = [*self._rng.choice(self._topics[topic], 3), int(self._rng.integers(len(self._vectors)))]
+        vector = self._rng.dirichlet([3, 2, 2, 1]) @ self._vectors[members]
         noise = np.zeros_like(vector)
-        noise[:384] = self._rng.standard_normal(384) * (0.3 / np.sqrt(384))
+        noise[:384] = self._rng.standard_normal(384) * (0.1 / np.sqrt(384))
         vector = vector + noise
         return Passage(text[:3000], (vector / np.linalg.norm(vector)).astype(np.float32))
 

@@ -71,8 +71,9 @@ AS $function$
 BEGIN
     EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON trecho.%I USING gin (search_vector)',
                    'chunks_' || p_index_version || '_words', 'chunks_' || p_index_version);
-    -- m and ef_construction are pgvector's defaults.
-    EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON trecho.%I USING hnsw (embedding @extschema:vector@.vector_cosine_ops) WITH (m = 16, ef_construction = 64)',
+    -- ef_construction 200 and not pgvector's 64: recall@10 of 40,000 clustered vectors at ef_search 200 is 0.99 instead of 0.94, for searches
+    -- of the same cost; building takes 2.5 times as long, inserting a row 4.3 ms instead of 2.5 (docs/search.md).
+    EXECUTE format('CREATE INDEX IF NOT EXISTS %I ON trecho.%I USING hnsw (embedding @extschema:vector@.vector_cosine_ops) WITH (m = 16, ef_construction = 200)',
                    'chunks_' || p_index_version || '_vectors', 'chunks_' || p_index_version);
 END
 $function$;

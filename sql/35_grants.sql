@@ -18,8 +18,10 @@ LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $function$
 BEGIN
-    RETURN pg_has_role(trecho._caller(), 'trecho_owner', 'MEMBER')
-        OR EXISTS (SELECT FROM trecho.project_grants AS g
+    IF pg_has_role(trecho._caller(), 'trecho_owner', 'MEMBER') THEN
+        RETURN true;  -- apart, because this alone needs no executor
+    END IF;
+    RETURN EXISTS (SELECT FROM trecho.project_grants AS g
                      JOIN pg_roles AS r ON r.rolname = g.role_name
                     WHERE g.project IN (p_project, '*') AND pg_has_role(trecho._caller(), r.oid, 'MEMBER'))
         OR NOT EXISTS (SELECT FROM trecho.index_state);  -- nothing was ever written, and the first grant comes with it

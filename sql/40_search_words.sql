@@ -28,7 +28,7 @@ REVOKE ALL ON FUNCTION trecho._query_text(text) FROM PUBLIC;
 
 -- Candidates: chunks with any of the rarest lexemes while their document frequencies add up to p_cap, and with pairs of the others while
 -- those are estimated to fit the rest; words that go together make more of them than estimated, so they are also limited. All lexemes score. A natural question of ten words over 100,000 chunks so looks at 5,000, not 60,000.
-CREATE OR REPLACE FUNCTION trecho._parse_query(
+CREATE OR REPLACE FUNCTION trecho._read_query(
     p_query         text,
     p_index_version integer,
     p_prefix        boolean,           -- the last word is also a prefix
@@ -42,7 +42,7 @@ CREATE OR REPLACE FUNCTION trecho._parse_query(
     OUT pair_limit  integer,
     OUT hard_filter tsquery,           -- quoted phrases and -words; NULL when there is none
     OUT base_sql    text,              -- first score: expression over c.search_vector
-    OUT score_sql   text,              -- whole score: never below the first
+    OUT rest_sql    text,              -- what the whole score adds to it, 0 or more
     OUT frequencies bigint[]           -- document frequency of each lexeme
 )
 LANGUAGE plpgsql STABLE PARALLEL SAFE
@@ -152,18 +152,21 @@ BEGIN
         END LOOP;
     END LOOP;
     FOR i IN 1 .. cardinality(lexemes) LOOP
-        v_term := format('%s * ts_rank(''{1,1,1,1}''::real[], c.search_vector, %L::tsquery)', v_idfs[i], v_operands[i]);
-        v_all := v_all || v_term;
-        IF v_main[i] THEN
+        -- Lexemes have no weights, so each counts 0.1, the default of the weight D; an array of weights would be unpacked at every call.
+        v_term := format('%s * ts_rank(c.search_vector, %L::tsquery)', 10 * v_idfs[i], v_operands[i]);
+        -- What weighs little can wait until few are left.
+        IF v_main[i] AND (cardinality(v_first) < 3 OR v_idfs[i] >= 0.3 * v_idfs[1]) THEN
             v_first := v_first || v_term;
+        ELSE
+            v_all := v_all || v_term;
         END IF;
     END LOOP;
     base_sql := '(' || array_to_string(v_first, ' + ') || ') / ln(2 + length(c.search_vector))';
     -- Neighbours in the query that are neighbours in the chunk: 0.1 of their two weights (sequential dependence; flat between 0.05 and 0.3
     -- on the questions measured, docs/search.md).
-    SELECT v_all || array_agg(format('CASE WHEN c.search_vector @@ %L::tsquery THEN %s ELSE 0 END',
+    SELECT v_all || coalesce(array_agg(format('CASE WHEN c.search_vector @@ %L::tsquery THEN %s ELSE 0 END',
                                      trecho._quote_lexeme(n.lexeme) || ' <' || n.gap || '> ' || trecho._quote_lexeme(n.next_lexeme),
-                                     0.1 * (v_idfs[array_position(lexemes, n.lexeme)] + v_idfs[array_position(lexemes, n.next_lexeme)])))
+                                     0.1 * (v_idfs[array_position(lexemes, n.lexeme)] + v_idfs[array_position(lexemes, n.next_lexeme)]))), '{}')
       INTO v_all
       FROM (SELECT DISTINCT q.lexeme, q.next_lexeme, q.gap
               FROM (SELECT u.lexeme, lead(u.lexeme) OVER w AS next_lexeme, lead(o.place) OVER w - o.place AS gap
@@ -171,7 +174,7 @@ BEGIN
                     WINDOW w AS (ORDER BY o.place, u.lexeme)) AS q
              WHERE q.gap BETWEEN 1 AND 4 AND q.lexeme <> q.next_lexeme AND q.lexeme = ANY (lexemes) AND q.next_lexeme = ANY (lexemes)
              LIMIT c_max_lexemes) AS n;
-    score_sql := '(' || array_to_string(v_all, ' + ') || ') / ln(2 + length(c.search_vector))';
+    rest_sql := '(' || coalesce(nullif(array_to_string(v_all, ' + '), ''), '0') || ') / ln(2 + length(c.search_vector))';
 
     IF hard_filter IS NOT NULL THEN
         words := words && hard_filter;
@@ -214,6 +217,6 @@ BEGIN
     END IF;
 END
 $function$;
-COMMENT ON FUNCTION trecho._parse_query(text, integer, boolean, double precision, double precision, double precision) IS
+COMMENT ON FUNCTION trecho._read_query(text, integer, boolean, double precision, double precision, double precision) IS
     'What a query means for the words of one version. Any string is a query; one with no word left gives NULLs.';
-REVOKE ALL ON FUNCTION trecho._parse_query(text, integer, boolean, double precision, double precision, double precision) FROM PUBLIC;
+REVOKE ALL ON FUNCTION trecho._read_query(text, integer, boolean, double precision, double precision, double precision) FROM PUBLIC;

@@ -10,80 +10,169 @@ $function$;
 COMMENT ON FUNCTION trecho._text_setting(text, text) IS 'A setting, or the default where it is not set or empty.';
 REVOKE ALL ON FUNCTION trecho._text_setting(text, text) FROM PUBLIC;
 
--- The version to search, after every check that needs no candidate. Raises TR001, TR002, TR003, TR006.
-CREATE OR REPLACE FUNCTION trecho._search_version(
+-- The version to search, after every check that needs no candidate, and its totals, in one look. Raises TR001, TR002, TR003, TR006.
+CREATE OR REPLACE FUNCTION trecho._search_target(
     p_index_version integer,
     p_embedding     @extschema:vector@.vector,
     p_project       text,
-    p_branch        text
+    p_branch        text,
+    OUT o_version   integer,           -- NULL when there is no version yet and no vector was given
+    OUT o_total     bigint,            -- chunks of the version when it was last counted; NULL before
+    OUT o_unseen    double precision,  -- chunks that a lexeme without statistics is taken to be in
+    OUT o_rows      bigint,            -- placements of the branch, then
+    OUT o_longest   integer            -- chunks of its longest document, then
 )
-RETURNS integer  -- NULL when there is no version yet and no vector was given
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path = pg_catalog, @extschema:vector@, pg_temp
+SET enable_hashjoin = off              -- one row from each table
+SET enable_mergejoin = off
 AS $function$
 DECLARE
     v_active   integer;
     v_standing integer;
-    v_version  integer;
     v_state    trecho.index_version_state;
     v_dim      integer;
     v_usable   boolean;
 BEGIN
-    SELECT s.active_version, (SELECT count(*) FROM trecho.index_versions) INTO v_active, v_standing FROM trecho.index_state AS s;
-    IF p_embedding IS NOT NULL AND p_index_version IS NULL AND v_standing > 1 THEN
-        RAISE EXCEPTION 'a query vector without its index_version, while % versions stand', v_standing
-            USING ERRCODE = 'TR003', HINT = 'Embed the query as trecho.query_recipe() says and pass the index_version it gives.';
-    END IF;
-    v_version := coalesce(p_index_version, v_active);
-    IF v_version IS NOT NULL THEN
-        SELECT v.state, v.dim,
-               EXISTS (SELECT FROM trecho.branches AS b
-                        WHERE b.project = p_project AND b.branch = p_branch AND b.last_completed_at IS NOT NULL AND v.state <> 'building')
-               OR EXISTS (SELECT FROM trecho.documents AS d
-                            JOIN trecho.indexed_documents AS i ON i.index_version = v.index_version AND i.document_id = d.document_id
-                           WHERE d.project = p_project AND d.branch = p_branch)
-          INTO v_state, v_dim, v_usable
-          FROM trecho.index_versions AS v WHERE v.index_version = v_version;
-        IF NOT FOUND THEN
-            IF p_embedding IS NOT NULL AND v_version < v_active THEN
-                RAISE EXCEPTION 'the query vector was made for index version %, which is gone', v_version
-                    USING ERRCODE = 'TR006', HINT = 'Read trecho.query_recipe() again and embed the query for the version it gives.';
-            END IF;
-            RAISE EXCEPTION 'index version % does not exist', v_version
-                USING ERRCODE = 'TR001', HINT = 'Leave index_version out, or take it from trecho.query_recipe().';
+    SELECT s.active_version, v.index_version, v.state, v.dim, t.chunk_count, 1 / t.sample_fraction, b.chunk_count, b.max_chunks
+      INTO v_active, o_version, v_state, v_dim, o_total, o_unseen, o_rows, o_longest
+      FROM trecho.index_state AS s
+      LEFT JOIN trecho.index_versions AS v ON v.index_version = coalesce(p_index_version, s.active_version)
+      LEFT JOIN trecho.lexeme_totals AS t ON t.index_version = v.index_version
+      LEFT JOIN trecho.branch_totals AS b ON b.index_version = v.index_version AND b.project = p_project AND b.branch = p_branch;
+    IF p_embedding IS NOT NULL AND p_index_version IS NULL THEN
+        SELECT count(*) INTO v_standing FROM trecho.index_versions;
+        IF v_standing > 1 THEN
+            RAISE EXCEPTION 'a query vector without its index_version, while % versions stand', v_standing
+                USING ERRCODE = 'TR003', HINT = 'Embed the query as trecho.query_recipe() says and pass the index_version it gives.';
         END IF;
     END IF;
+    IF o_version IS NULL AND p_index_version IS NOT NULL THEN
+        IF p_embedding IS NOT NULL AND p_index_version < v_active THEN
+            RAISE EXCEPTION 'the query vector was made for index version %, which is gone', p_index_version
+                USING ERRCODE = 'TR006', HINT = 'Read trecho.query_recipe() again and embed the query for the version it gives.';
+        END IF;
+        RAISE EXCEPTION 'index version % does not exist', p_index_version
+            USING ERRCODE = 'TR001', HINT = 'Leave index_version out, or take it from trecho.query_recipe().';
+    END IF;
     IF p_embedding IS NULL THEN
-        RETURN v_version;
+        RETURN;
     END IF;
 
-    IF v_version IS NULL OR NOT v_usable THEN
+    v_usable := o_version IS NOT NULL AND o_rows > 0;
+    IF v_usable IS NOT TRUE THEN
+        v_usable := EXISTS (SELECT FROM trecho.branches AS r
+                             WHERE r.project = p_project AND r.branch = p_branch AND r.last_completed_at IS NOT NULL AND v_state <> 'building')
+                    OR EXISTS (SELECT FROM trecho.documents AS d
+                                 JOIN trecho.indexed_documents AS i ON i.index_version = o_version AND i.document_id = d.document_id
+                                WHERE d.project = p_project AND d.branch = p_branch);
+    END IF;
+    IF o_version IS NULL OR NOT v_usable THEN
         RAISE EXCEPTION 'nothing is indexed yet for project %, branch %', quote_literal(p_project), quote_literal(p_branch)
             USING ERRCODE = 'TR002', HINT = 'Run trecho sync, or put a document; mode lexical answers without an index.';
     END IF;
     -- trecho version compare looks into a version before searches turn to it.
     IF v_state = 'building' AND coalesce(current_setting('trecho.read_building', true), '') <> 'on' THEN
-        RAISE EXCEPTION 'the query vector was made for index version %, which is being built; searches read version %', v_version, v_active
+        RAISE EXCEPTION 'the query vector was made for index version %, which is being built; searches read version %', o_version, v_active
             USING ERRCODE = 'TR006', HINT = 'Embed the query as trecho.query_recipe() says.';
     END IF;
     IF vector_dims(p_embedding) <> 768 THEN
         RAISE EXCEPTION 'the query vector must have 768 numbers, got %', vector_dims(p_embedding)
             USING ERRCODE = 'invalid_parameter_value',
-                  HINT = format('Version %s takes %s numbers from its model, padded with zeros to 768.', v_version, coalesce(v_dim::text, 'an unknown count of'));
+                  HINT = format('Version %s takes %s numbers from its model, padded with zeros to 768.', o_version, coalesce(v_dim::text, 'an unknown count of'));
     END IF;
     IF vector_norm(p_embedding) = 0 THEN
         RAISE EXCEPTION 'the query vector is zero' USING ERRCODE = 'invalid_parameter_value', HINT = 'Check the answer of the embedding provider.';
     END IF;
     IF v_dim < 768 AND vector_norm(subvector(p_embedding, v_dim + 1, 768 - v_dim)) <> 0 THEN
-        RAISE EXCEPTION 'the query vector has numbers after the %th, so it is not of index version %', v_dim, v_version
+        RAISE EXCEPTION 'the query vector has numbers after the %th, so it is not of index version %', v_dim, o_version
             USING ERRCODE = 'TR006', HINT = 'Embed the query as trecho.query_recipe() says.';
     END IF;
-    RETURN v_version;
 END
 $function$;
-COMMENT ON FUNCTION trecho._search_version(integer, @extschema:vector@.vector, text, text) IS
-    'Version that a search reads. Raises TR001, TR002, TR003, TR006, or 22023 for a vector of the wrong size.';
-REVOKE ALL ON FUNCTION trecho._search_version(integer, @extschema:vector@.vector, text, text) FROM PUBLIC;
+COMMENT ON FUNCTION trecho._search_target(integer, @extschema:vector@.vector, text, text) IS
+    'Version that a search reads, and its totals. Raises TR001, TR002, TR003, TR006, or 22023 for a vector of the wrong size.';
+REVOKE ALL ON FUNCTION trecho._search_target(integer, @extschema:vector@.vector, text, text) FROM PUBLIC;
+
+-- The nearest passages where all of a branch is asked for and it is most of the version: one pass over the graph, read only as far as needed.
+-- Static, over all versions and planned once: planning would cost as much as all else around the scan. With sorting and sequential
+-- scans off there is no other plan than by the index.
+CREATE OR REPLACE FUNCTION trecho._search_nearest(
+    p_index_version integer,
+    p_embedding     @extschema:vector@.vector,
+    p_project       text,
+    p_branch        text,
+    p_k             integer,
+    p_skip          integer,
+    p_per_document  integer,
+    p_ef_search     integer,
+    p_hidden        boolean             -- leave out what is quarantined
+)
+RETURNS trecho.search_hit[]             -- fewer than k where one pass did not find enough
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, @extschema:vector@, pg_temp
+SET jit = off
+SET enable_seqscan = off
+SET enable_sort = off
+SET plan_cache_mode = force_generic_plan
+AS $function$
+DECLARE
+    c_equal     constant double precision := 1e-6;  -- the index and the operator round differently
+    v_need      integer := p_skip + p_k;
+    v_old_ef    text := current_setting('hnsw.ef_search');
+    v_old_scan  text := current_setting('hnsw.iterative_scan');
+    v_hit       trecho.search_hit;
+    v_all       trecho.search_hit[] := '{}';
+    v_kept      trecho.search_hit[] := '{}';
+    v_documents bigint[] := '{}';
+    v_found     integer := 0;
+    v_lowest    double precision := 2;
+    v_sorted    boolean := true;
+    v_set       text;
+    v_near CURSOR FOR
+        SELECT h.chunk_key, v.document_id, v.ordinal, 1 - h.distance AS semantic
+          FROM (SELECT c.chunk_key, c.embedding <=> p_embedding AS distance FROM trecho.chunks AS c
+                 WHERE c.index_version = p_index_version AND c.project = p_project AND NOT (c.quarantined AND p_hidden)
+                 ORDER BY c.embedding <=> p_embedding LIMIT p_ef_search) AS h
+         CROSS JOIN LATERAL (SELECT p.document_id, p.ordinal FROM trecho.placements AS p
+                              WHERE p.index_version = p_index_version AND p.chunk_key = h.chunk_key AND p.project = p_project AND p.branch = p_branch
+                              LIMIT 1) AS v;
+BEGIN
+    v_set := set_config('hnsw.ef_search', p_ef_search::text, true) || set_config('hnsw.iterative_scan', 'off', true);
+    OPEN v_near;
+    LOOP
+        FETCH v_near INTO v_hit.chunk_key, v_hit.document_id, v_hit.ordinal, v_hit.semantic;
+        EXIT WHEN NOT FOUND OR (v_found >= v_need AND v_hit.semantic < v_lowest - c_equal);  -- equals of the last one are read, too
+        v_sorted := v_sorted AND v_hit.semantic < v_lowest;
+        v_lowest := least(v_lowest, v_hit.semantic);
+        v_hit.score := v_hit.semantic;
+        v_all := v_all || v_hit;
+        IF cardinality(array_positions(v_documents, v_hit.document_id)) < p_per_document THEN
+            v_found := v_found + 1;
+            v_hit.rank := v_found;
+            v_documents := v_documents || v_hit.document_id;
+            IF v_found > p_skip THEN
+                v_kept := v_kept || v_hit;
+            END IF;
+        END IF;
+    END LOOP;
+    CLOSE v_near;
+    v_set := set_config('hnsw.ef_search', v_old_ef, true) || set_config('hnsw.iterative_scan', v_old_scan, true);
+    IF v_sorted THEN
+        RETURN v_kept[: p_k];
+    END IF;
+    RETURN coalesce(array_agg(ROW(f.chunk_key, f.document_id, f.ordinal, NULL, f.semantic, f.semantic, f.rank)::trecho.search_hit ORDER BY f.rank), '{}')
+      FROM (SELECT c.*, row_number() OVER (ORDER BY c.semantic DESC, c.document_id, c.ordinal) AS rank
+              FROM (SELECT h.chunk_key, h.document_id, h.ordinal, h.semantic,
+                           row_number() OVER (PARTITION BY h.document_id ORDER BY h.semantic DESC, h.ordinal) AS place
+                      FROM unnest(v_all) AS h) AS c
+             WHERE c.place <= p_per_document) AS f
+     WHERE f.rank > p_skip AND f.rank <= v_need;
+END
+$function$;
+COMMENT ON FUNCTION trecho._search_nearest(integer, @extschema:vector@.vector, text, text, integer, integer, integer, integer, boolean) IS
+    'Hits of one page by vector alone, for a branch that is most of its version. Puts hnsw.* back.';
+REVOKE ALL ON FUNCTION trecho._search_nearest(integer, @extschema:vector@.vector, text, text, integer, integer, integer, integer, boolean) FROM PUBLIC;
 
 -- Everything but the text of the results. Dynamic SQL on the leaf: each statement is planned for its values, never generically.
 CREATE OR REPLACE FUNCTION trecho._search(
@@ -115,12 +204,15 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE  -- sets hnsw.*, which a parallel query 
 SET search_path = pg_catalog, @extschema:vector@, pg_temp
 SET jit = off                            -- compiling costs more than the query
 SET enable_seqscan = off                 -- no estimate may lead to a scan of everything
+SET plan_cache_mode = auto               -- EXECUTE then plans for its values
 AS $function$
 DECLARE
+    c_operators   constant text := '"|(^|\s)-\S';     -- phrases and exclusions
     c_min_depth   constant integer := 80;            -- fewest candidates of each kind
-    c_reranked    constant integer := 200;           -- by words, how many get the whole score
+    c_reranked    constant integer := 80;            -- by words, how many get the whole score
     c_max_factor  constant double precision := 10;   -- most candidates per wanted result
     c_words_limit constant integer := 20000;         -- and never more than this where common words let more through
+    c_batch       constant integer := 50;            -- vectors read at once where there is a filter
     c_few         constant integer := 2000;          -- below this an exact scan has better recall, and soon better time, than HNSW
     v_lexical  boolean := p_mode <> 'semantic';
     v_semantic boolean := p_mode <> 'lexical' AND p_embedding IS NOT NULL;
@@ -141,6 +233,7 @@ DECLARE
     v_depth    integer;
     v_limit    integer := 0;   -- vectors asked of the index last time
     v_level    integer := 1;
+    v_target   record;
     v_words    record;
     v_matches  text;
     v_sql      text;
@@ -154,15 +247,45 @@ DECLARE
     v_hit      trecho.search_hit;
     v_documents bigint[] := '{}';
     v_stopped  boolean := false;
+    v_hidden   boolean := trecho._text_setting('trecho.hide_quarantined', 'on')::boolean;
+    v_step     boolean;       -- read vectors one by one
+    v_hard     boolean := false;  -- the query has phrases or exclusions
+    v_once     boolean;       -- one pass over the graph is expected to give enough
+    v_scan     text;
     v_old_ef   text;
     v_old_scan text;
     v_clock    timestamptz := clock_timestamp();
     v_parts    jsonb := '[]';
 BEGIN
-    o_version := trecho._search_version(p_index_version, CASE WHEN v_semantic THEN p_embedding END, p_project, p_branch);
+    -- An assignment, here and below: it runs no executor, as SELECT INTO would.
+    v_target := trecho._search_target(p_index_version, CASE WHEN v_semantic THEN p_embedding END, p_project, p_branch);
+    o_version := v_target.o_version;
+    v_total := coalesce(v_target.o_total, 0);
+    v_unseen := v_target.o_unseen;
+    v_rows := v_target.o_rows;
+    v_longest := v_target.o_longest;
     o_hits := '{}';
     IF o_version IS NULL THEN
         RETURN;
+    END IF;
+    IF v_semantic THEN
+        v_ef := coalesce(p_ef_search, trecho._text_setting('trecho.ef_search', '300')::integer);
+        IF NOT v_lexical AND num_nonnulls(p_scopes, p_session_id, p_path_prefix, p_languages, p_metadata_filter, p_updated_after) = 0
+           AND p_query !~ c_operators AND v_rows > c_few AND v_ef * (v_rows::double precision / greatest(v_total, v_rows)) >= 4 * v_need THEN
+            o_hits := trecho._search_nearest(o_version, p_embedding, p_project, p_branch, p_k, p_skip, p_per_document, v_ef, v_hidden);
+            IF p_explain THEN
+                v_parts := jsonb_build_array(jsonb_build_object('part', 'vectors', 'rows', cardinality(o_hits),
+                    'milliseconds', extract(epoch FROM clock_timestamp() - v_clock) * 1000,
+                    'detail', format('HNSW, ef_search %s, one pass, read until %s are found', v_ef, v_need),
+                    'sql', format('SELECT c.chunk_key FROM trecho.chunks_%s AS c WHERE c.project = $2 ORDER BY c.embedding <=> $1 LIMIT %s', o_version, v_ef)));
+                v_clock := clock_timestamp();
+                o_details := v_parts;
+            END IF;
+            IF cardinality(o_hits) = p_k THEN
+                RETURN;
+            END IF;
+            o_hits := '{}';  -- fewer documents among the nearest than wanted
+        END IF;
     END IF;
     v_chunks := format('trecho.%I', 'chunks_' || o_version);
     v_placements := format('trecho.%I', 'placements_' || o_version);
@@ -174,16 +297,11 @@ BEGIN
             || CASE WHEN p_metadata_filter IS NOT NULL THEN ' AND d.metadata @> $8' ELSE '' END
             || CASE WHEN p_updated_after IS NOT NULL THEN ' AND d.updated_at > $9' ELSE '' END;
     v_chunk := 'c.project = $2'
-            || CASE WHEN trecho._text_setting('trecho.hide_quarantined', 'on')::boolean THEN ' AND NOT c.quarantined' ELSE '' END
+            || CASE WHEN v_hidden THEN ' AND NOT c.quarantined' ELSE '' END
             || CASE WHEN p_scopes IS NOT NULL THEN ' AND c.scope = ANY ($4)' ELSE '' END
             || CASE WHEN p_session_id IS NOT NULL THEN ' AND c.session_id = $5' ELSE '' END;
 
     -- How many rows can match: from the totals where only project and branch filter and they are large, else counted up to a bound.
-    SELECT t.chunk_count, 1 / t.sample_fraction, b.chunk_count, b.max_chunks INTO v_total, v_unseen, v_rows, v_longest
-      FROM trecho.lexeme_totals AS t
-      LEFT JOIN trecho.branch_totals AS b ON b.index_version = t.index_version AND b.project = p_project AND b.branch = p_branch
-     WHERE t.index_version = o_version;
-    v_total := coalesce(v_total, 0);
     v_depth := greatest(c_min_depth, ceil(v_need * least(c_max_factor, greatest(8, 1.5 * coalesce(v_longest, 1)))));
     v_bound := c_few;
     IF v_where <> '' OR v_rows IS NULL OR v_rows < 4 * v_bound THEN
@@ -212,14 +330,14 @@ BEGIN
     END IF;
 
     -- A vector alone needs the query's text only for its phrases and exclusions.
-    IF v_lexical OR p_query ~ '"|(^|\s)-\S' THEN
-        SELECT q.* INTO v_words
-          FROM trecho._parse_query(p_query, o_version, p_prefix AND v_lexical,
+    IF v_lexical OR p_query ~ c_operators THEN
+        v_words := trecho._read_query(p_query, o_version, p_prefix AND v_lexical,
                    -- More of them where many are filtered out, fewer where there are few.
                    least(trecho._text_setting('trecho.word_candidates', '2000')::double precision, greatest(500, v_total / 10))
                    * CASE WHEN v_few OR v_total = 0 THEN 1 ELSE least(4, greatest(1, v_total::double precision / greatest(v_rows, v_bound))) END,
-                   coalesce(nullif(v_total, 0), 1000), coalesce(v_unseen, 1)) AS q;
+                   coalesce(nullif(v_total, 0), 1000), coalesce(v_unseen, 1));
         IF v_words.hard_filter IS NOT NULL THEN
+            v_hard := true;
             v_chunk := v_chunk || format(' AND c.search_vector @@ %L::tsquery', v_words.hard_filter::text);
         END IF;
         v_lexical := v_lexical AND v_words.words IS NOT NULL;
@@ -234,9 +352,6 @@ BEGIN
 
     v_lex_done := NOT v_lexical;
     v_sem_done := NOT v_semantic;
-    IF v_semantic THEN
-        v_ef := coalesce(p_ef_search, trecho._text_setting('trecho.ef_search', '200')::integer);
-    END IF;
     LOOP
         IF NOT v_lex_done THEN
             v_matches := format('SELECT c.chunk_key, c.search_vector FROM %s AS c WHERE %s AND c.search_vector @@ ', v_chunks, v_chunk);
@@ -247,12 +362,12 @@ BEGIN
             -- In order of a first score, from which the rest of the whole score is left out that costs much and moves little. Both parts
             -- only add, so what is not among the first c_reranked stays behind them at any depth, and pages continue each other.
             v_sql := format($sql$
-                SELECT array_agg(ROW(h.chunk_key, h.document_id, h.ordinal, CASE WHEN h.place <= %s THEN %s ELSE h.base END, NULL, NULL, NULL)::trecho.search_hit)
+                SELECT array_agg(ROW(h.chunk_key, h.document_id, h.ordinal, h.base + CASE WHEN h.place <= %s THEN %s ELSE 0 END, NULL, NULL, NULL)::trecho.search_hit)
                   FROM (SELECT l.*, row_number() OVER (ORDER BY l.base DESC, l.chunk_key) AS place
                           FROM (SELECT s.chunk_key, s.base, v.document_id, v.ordinal FROM (%s) AS s CROSS JOIN LATERAL (%s) AS v LIMIT %s) AS l) AS h
                   JOIN %s AS c ON c.chunk_key = h.chunk_key
                 $sql$,
-                c_reranked, v_words.score_sql,
+                c_reranked, v_words.rest_sql,
                 CASE WHEN v_few
                      THEN format('SELECT f.chunk_key, f.document_id, f.ordinal, %s AS base FROM (%s) AS f JOIN %s AS c ON c.chunk_key = f.chunk_key WHERE %s AND c.search_vector @@ %L::tsquery ORDER BY base DESC, f.chunk_key',
                                  v_words.base_sql, v_filtered, v_chunks, v_chunk, v_words.words::text)
@@ -279,6 +394,12 @@ BEGIN
 
         IF NOT v_sem_done THEN
             v_exact := v_few OR v_level > 2 OR (v_level = 2 AND v_lexical AND cardinality(v_sem) < v_limit);
+            -- A vector alone is read as far as needed and no further, in batches that come one after the other, so that pages continue each other.
+            v_step := NOT v_exact AND v_level = 1 AND NOT v_lexical;
+            v_limit := CASE WHEN v_step THEN 1000 ELSE v_depth END;
+            -- Where most of the version can match, one pass over the graph gives enough; keeping what an iteration needs costs a sixth more.
+            v_once := NOT v_exact AND v_level = 1 AND NOT v_hard
+                      AND v_ef * (v_rows / greatest(v_total, v_rows)::double precision) >= 1.5 * CASE WHEN v_step THEN 3 * v_need ELSE v_limit END;
             IF v_exact THEN
                 -- The added zero keeps the planner from the HNSW index.
                 v_sql := format($sql$
@@ -287,9 +408,7 @@ BEGIN
                               FROM (%s) AS f JOIN %s AS c ON c.chunk_key = f.chunk_key
                              WHERE c.embedding IS NOT NULL AND %s ORDER BY distance, f.chunk_key LIMIT %s) AS h
                     $sql$, v_filtered, v_chunks, v_chunk, v_depth);
-            ELSIF v_level = 1 AND NOT v_lexical THEN
-                -- Read as far as needed and no further: each row costs reading its vector.
-                v_limit := 1000;
+            ELSIF v_step THEN
                 v_sql := format($sql$
                     SELECT h.chunk_key, v.document_id, v.ordinal, 1 - h.distance
                       FROM (SELECT c.chunk_key, c.embedding <=> $1 AS distance FROM %s AS c WHERE %s ORDER BY c.embedding <=> $1 LIMIT %s) AS h
@@ -297,7 +416,6 @@ BEGIN
                     $sql$, v_chunks, v_chunk, v_limit, format(v_placed, 'h'));
             ELSE
                 -- OFFSET 0 keeps the probe of placements out of the join order, which keeps the index in charge of the order.
-                v_limit := v_depth;
                 v_sql := format($sql$
                     SELECT array_agg(ROW(h.chunk_key, v.document_id, v.ordinal, NULL, 1 - h.distance, NULL, NULL)::trecho.search_hit)
                       FROM (SELECT c.chunk_key, c.embedding <=> $1 AS distance FROM %s AS c
@@ -308,29 +426,39 @@ BEGIN
             IF NOT v_exact THEN
                 v_old_ef := current_setting('hnsw.ef_search');
                 v_old_scan := current_setting('hnsw.iterative_scan');
-                PERFORM set_config('hnsw.ef_search', v_ef::text, true), set_config('hnsw.iterative_scan', 'relaxed_order', true);
             END IF;
-            IF NOT v_exact AND v_level = 1 AND NOT v_lexical THEN
-                v_found := 0;
-                v_stopped := false;
-                OPEN v_cursor NO SCROLL FOR EXECUTE v_sql
-                    USING p_embedding, p_project, p_branch, p_scopes, p_session_id, p_path_prefix, p_languages, p_metadata_filter, p_updated_after;
-                LOOP
-                    FETCH v_cursor INTO v_hit.chunk_key, v_hit.document_id, v_hit.ordinal, v_hit.semantic;
-                    EXIT WHEN NOT FOUND;
-                    v_sem := v_sem || v_hit;
-                    IF cardinality(array_positions(v_documents, v_hit.document_id)) < p_per_document THEN
-                        v_found := v_found + 1;
-                        v_stopped := v_found >= v_need;
+            FOREACH v_scan IN ARRAY CASE WHEN v_exact THEN '{exact}'::text[] WHEN v_once THEN '{off,relaxed_order}' ELSE '{relaxed_order}' END LOOP
+                IF NOT v_exact THEN
+                    PERFORM set_config('hnsw.ef_search', v_ef::text, true), set_config('hnsw.iterative_scan', v_scan, true);
+                END IF;
+                IF v_step THEN
+                    v_found := 0;
+                    v_stopped := false;
+                    v_sem := '{}';
+                    v_documents := '{}';
+                    OPEN v_cursor NO SCROLL FOR EXECUTE v_sql
+                        USING p_embedding, p_project, p_branch, p_scopes, p_session_id, p_path_prefix, p_languages, p_metadata_filter, p_updated_after;
+                    LOOP
+                        FETCH v_cursor INTO v_hit.chunk_key, v_hit.document_id, v_hit.ordinal, v_hit.semantic;
+                        EXIT WHEN NOT FOUND;
+                        v_hit.rank := cardinality(v_sem) / c_batch;
+                        v_sem := v_sem || v_hit;
+                        IF cardinality(array_positions(v_documents, v_hit.document_id)) < p_per_document THEN
+                            v_found := v_found + 1;
+                        END IF;
+                        v_documents := v_documents || v_hit.document_id;
+                        v_stopped := v_found >= v_need AND cardinality(v_sem) % c_batch = 0;
                         EXIT WHEN v_stopped;
-                    END IF;
-                    v_documents := v_documents || v_hit.document_id;
-                END LOOP;
-                CLOSE v_cursor;
-            ELSE
-                EXECUTE v_sql INTO v_sem
-                  USING p_embedding, p_project, p_branch, p_scopes, p_session_id, p_path_prefix, p_languages, p_metadata_filter, p_updated_after;
-            END IF;
+                    END LOOP;
+                    CLOSE v_cursor;
+                    v_stopped := v_found >= v_need;
+                    EXIT WHEN v_stopped;
+                ELSE
+                    EXECUTE v_sql INTO v_sem
+                      USING p_embedding, p_project, p_branch, p_scopes, p_session_id, p_path_prefix, p_languages, p_metadata_filter, p_updated_after;
+                    EXIT WHEN cardinality(v_sem) >= v_limit;
+                END IF;
+            END LOOP;
             IF NOT v_exact THEN
                 PERFORM set_config('hnsw.ef_search', v_old_ef, true), set_config('hnsw.iterative_scan', v_old_scan, true);
             END IF;
@@ -339,7 +467,7 @@ BEGIN
             IF p_explain THEN
                 v_parts := v_parts || jsonb_build_object('part', 'vectors', 'rows', cardinality(v_sem),
                     'milliseconds', extract(epoch FROM clock_timestamp() - v_clock) * 1000,
-                    'detail', format('level %s, %s, up to %s', v_level, CASE WHEN v_exact THEN 'exact over the filtered rows' ELSE 'HNSW, ef_search ' || v_ef END, v_depth),
+                    'detail', format('level %s, %s, up to %s', v_level, CASE WHEN v_exact THEN 'exact over the filtered rows' ELSE format('HNSW, ef_search %s, %s', v_ef, CASE v_scan WHEN 'off' THEN 'one pass' ELSE 'iterative' END) END, v_depth),
                     'sql', v_sql);
                 v_clock := clock_timestamp();
             END IF;
@@ -385,7 +513,7 @@ BEGIN
             SELECT array_agg(ROW(f.chunk_key, f.document_id, f.ordinal, f.lexical, f.semantic, f.score, f.rank)::trecho.search_hit ORDER BY f.rank)
               FROM final AS f WHERE f.rank > $12 AND f.rank <= $12 + $13
             $sql$,
-            v_words.score_sql, v_chunks, c_min_depth, c_min_depth,
+            v_words.base_sql || ' + ' || v_words.rest_sql, v_chunks, c_min_depth, c_min_depth,
             CASE p_fusion
                 WHEN 'rrf' THEN 'greatest(0, $14 * CASE WHEN t.lexical > 0 THEN 61.0 / (60 + t.lexical_rank) ELSE 0 END + (1 - $14) * CASE WHEN t.semantic IS NULL THEN 0 ELSE 61.0 / (60 + t.semantic_rank) END)::double precision'
                 ELSE 'least(1, greatest(0, $14 * coalesce((t.lexical - b.lexical_low) / b.lexical_range, 1) + (1 - $14) * coalesce((coalesce(t.semantic, b.semantic_mean) - b.semantic_low) / b.semantic_range, 1)))'
@@ -397,9 +525,10 @@ BEGIN
         v_sql := NULL;
         SELECT array_agg(ROW(f.chunk_key, f.document_id, f.ordinal, f.lexical, f.semantic, f.score, f.rank)::trecho.search_hit ORDER BY f.rank)
           INTO o_hits
-          FROM (SELECT c.*, row_number() OVER (ORDER BY c.score DESC, c.document_id, c.ordinal) AS rank
+          FROM (SELECT c.*, row_number() OVER (ORDER BY c.batch, c.score DESC, c.document_id, c.ordinal) AS rank
                   FROM (SELECT h.chunk_key, h.document_id, h.ordinal, h.lexical, h.semantic, coalesce(h.lexical, h.semantic) AS score,
-                               row_number() OVER (PARTITION BY h.document_id ORDER BY coalesce(h.lexical, h.semantic) DESC, h.ordinal) AS place
+                               coalesce(h.rank, 0) AS batch,
+                               row_number() OVER (PARTITION BY h.document_id ORDER BY coalesce(h.rank, 0), coalesce(h.lexical, h.semantic) DESC, h.ordinal) AS place
                           FROM unnest(v_lex || v_sem) AS h) AS c
                  WHERE c.place <= p_per_document) AS f
          WHERE f.rank > p_skip AND f.rank <= v_need;
@@ -416,10 +545,10 @@ $function$;
 COMMENT ON FUNCTION trecho._search IS 'Hits of a search, in order, and with p_explain how they came about.';
 REVOKE ALL ON FUNCTION trecho._search FROM PUBLIC;
 
-CREATE OR REPLACE FUNCTION trecho._check_search(
+CREATE OR REPLACE FUNCTION trecho._search_allowed(
     p_k integer, p_skip integer, p_mode text, p_embedding @extschema:vector@.vector, p_project text, p_branch text, p_per_document integer, p_lexical_weight double precision, p_fusion text, p_ef_search integer
 )
-RETURNS void
+RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $function$
@@ -453,12 +582,15 @@ BEGIN
     IF p_branch IS NULL THEN
         RAISE EXCEPTION 'branch must not be NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Leave it out to use the branch main.';
     END IF;
-    PERFORM trecho._require_read(p_project);
+    IF p_project IS NULL OR NOT trecho._may_read(p_project) THEN
+        PERFORM trecho._require_read(p_project);  -- raises
+    END IF;
+    RETURN true;
 END
 $function$;
-COMMENT ON FUNCTION trecho._check_search(integer, integer, text, @extschema:vector@.vector, text, text, integer, double precision, text, integer) IS
-    'Raises 22023 for a bad argument of a search, 42501 for a project the caller may not read.';
-REVOKE ALL ON FUNCTION trecho._check_search(integer, integer, text, @extschema:vector@.vector, text, text, integer, double precision, text, integer) FROM PUBLIC;
+COMMENT ON FUNCTION trecho._search_allowed(integer, integer, text, @extschema:vector@.vector, text, text, integer, double precision, text, integer) IS
+    'True, or raises 22023 for a bad argument of a search, 42501 for a project the caller may not read.';
+REVOKE ALL ON FUNCTION trecho._search_allowed(integer, integer, text, @extschema:vector@.vector, text, text, integer, double precision, text, integer) FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION trecho.search(
     query           text,
@@ -479,24 +611,38 @@ CREATE OR REPLACE FUNCTION trecho.search(
     lexical_weight  double precision DEFAULT 0.5,           -- of words against vectors, 0 to 1
     fusion          text DEFAULT 'minmax',                  -- or rrf
     prefix          boolean DEFAULT false,                  -- the last word may be unfinished
-    ef_search       integer DEFAULT NULL                    -- NULL: setting trecho.ef_search, else 200
+    ef_search       integer DEFAULT NULL                    -- NULL: setting trecho.ef_search, else 300
 )
 RETURNS SETOF trecho.search_result
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER ROWS 10
 SET search_path = pg_catalog, @extschema:vector@, pg_temp
+SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan  -- of the last statement, which goes by key alone
 AS $function$
 DECLARE
-    v_version integer;
-    v_hits    trecho.search_hit[];
+    v_found record;
 BEGIN
-    PERFORM trecho._check_search(search.k, search.skip, search.mode, search.embedding, search.project, search.branch, search.per_document, search.lexical_weight,
-                                 search.fusion, search.ef_search);
-    SELECT s.o_version, s.o_hits INTO v_version, v_hits
-      FROM trecho._search(coalesce(search.query, ''), search.embedding, search.index_version, search.k, search.skip, search.mode, search.project,
-                          search.branch, search.scopes, search.session_id, search.path_prefix, search.languages, search.metadata_filter,
-                          search.updated_after, search.per_document, search.lexical_weight, search.fusion, search.prefix, search.ef_search, false) AS s;
-    IF cardinality(v_hits) > 0 THEN
-        RETURN QUERY SELECT r.* FROM trecho._search_results(v_version, v_hits) AS r;
+    IF trecho._search_allowed(search.k, search.skip, search.mode, search.embedding, search.project, search.branch, search.per_document, search.lexical_weight,
+                            search.fusion, search.ef_search) THEN
+        v_found := trecho._search(coalesce(search.query, ''), search.embedding, search.index_version, search.k, search.skip, search.mode, search.project,
+                                  search.branch, search.scopes, search.session_id, search.path_prefix, search.languages, search.metadata_filter,
+                                  search.updated_after, search.per_document, search.lexical_weight, search.fusion, search.prefix, search.ef_search, false);
+    END IF;
+    IF cardinality(v_found.o_hits) > 0 THEN
+        -- OFFSET 0 keeps each table a lookup by its key, in the order of the hits.
+        RETURN QUERY
+        SELECT h.rank, h.score, h.lexical, h.semantic, p.chunk_id, d.doc_id, d.scope, d.source_path, d.session_id, d.title, p.anchor, p.ordinal,
+               i.chunk_count, p.start_line, p.end_line, c.content, d.metadata, c.symbol, v_found.o_version
+          FROM unnest(v_found.o_hits) AS h
+         CROSS JOIN LATERAL (SELECT c.content, c.symbol FROM trecho.chunks AS c
+                              WHERE c.index_version = v_found.o_version AND c.chunk_key = h.chunk_key OFFSET 0) AS c
+         CROSS JOIN LATERAL (SELECT p.chunk_id, p.anchor, p.ordinal, p.start_line, p.end_line FROM trecho.placements AS p
+                              WHERE p.index_version = v_found.o_version AND p.document_id = h.document_id AND p.ordinal = h.ordinal OFFSET 0) AS p
+         CROSS JOIN LATERAL (SELECT d.doc_id, d.scope, d.source_path, d.session_id, d.title, d.metadata FROM trecho.documents AS d
+                              WHERE d.document_id = h.document_id OFFSET 0) AS d
+         CROSS JOIN LATERAL (SELECT i.chunk_count FROM trecho.indexed_documents AS i
+                              WHERE i.index_version = v_found.o_version AND i.document_id = h.document_id OFFSET 0) AS i
+         ORDER BY h.rank;
     END IF;
 END
 $function$;
@@ -504,28 +650,3 @@ COMMENT ON FUNCTION trecho.search IS
     'Search passages by words (lexical), by vector (semantic) or both (hybrid, the default; without a vector it answers by words). Quoted phrases and -words are hard filters; any string is a query. Returns k passages, at most per_document of one document, best first (trecho.search_result documents the scores). Raises 42501 for a project the caller may not read; TR001 for an unknown version; TR002 when a vector is given and nothing is indexed; TR003 for a vector without index_version while several versions stand; TR006 for a vector of another version; 22023 for a bad argument.';
 REVOKE ALL ON FUNCTION trecho.search FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.search TO trecho_reader;
-
--- Static and generic on purpose: by key alone, it needs no plan of its own for each search.
-CREATE OR REPLACE FUNCTION trecho._search_results(p_index_version integer, p_hits trecho.search_hit[])
-RETURNS SETOF trecho.search_result
-LANGUAGE plpgsql STABLE PARALLEL SAFE ROWS 10
-SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off
-SET enable_hashjoin = off
-SET enable_mergejoin = off
-AS $function$
-BEGIN
-    RETURN QUERY
-    SELECT h.rank, h.score, h.lexical, h.semantic, p.chunk_id, d.doc_id, d.scope, d.source_path, d.session_id, d.title, p.anchor, p.ordinal,
-           i.chunk_count, p.start_line, p.end_line, c.content, d.metadata, c.symbol, p_index_version
-      FROM unnest(p_hits) AS h
-      JOIN trecho.chunks AS c ON c.index_version = p_index_version AND c.chunk_key = h.chunk_key
-      JOIN trecho.placements AS p ON p.index_version = p_index_version AND p.document_id = h.document_id AND p.ordinal = h.ordinal
-      JOIN trecho.documents AS d ON d.document_id = h.document_id
-      JOIN trecho.indexed_documents AS i ON i.index_version = p_index_version AND i.document_id = h.document_id
-     ORDER BY h.rank;
-END
-$function$;
-COMMENT ON FUNCTION trecho._search_results(integer, trecho.search_hit[]) IS 'Hits with their text and source.';
-REVOKE ALL ON FUNCTION trecho._search_results(integer, trecho.search_hit[]) FROM PUBLIC;

@@ -426,7 +426,7 @@ CREATE UNIQUE INDEX chunks_1_identity ON trecho.chunks_1 USING btree (content_ha
 CREATE INDEX chunks_1_pending ON trecho.chunks_1 USING btree (text_hash) WHERE (embedding IS NULL);
 CREATE UNIQUE INDEX chunks_1_pkey ON trecho.chunks_1 USING btree (chunk_key);
 CREATE INDEX chunks_1_text ON trecho.chunks_1 USING btree (text_hash);
-CREATE INDEX chunks_1_vectors ON trecho.chunks_1 USING hnsw (embedding @extension@.vector_cosine_ops) WITH (m='16', ef_construction='64');
+CREATE INDEX chunks_1_vectors ON trecho.chunks_1 USING hnsw (embedding @extension@.vector_cosine_ops) WITH (m='16', ef_construction='200');
 CREATE INDEX chunks_1_words ON trecho.chunks_1 USING gin (search_vector);
 CREATE INDEX documents_blob_sha_idx ON trecho.documents USING btree (blob_sha);
 CREATE UNIQUE INDEX documents_doc_id_key ON trecho.documents USING btree (project, branch, doc_id);
@@ -522,10 +522,6 @@ CREATE FUNCTION trecho._check_obstacle(p_check_name text, p_index_version intege
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._check_recipe(p_recipe jsonb)
-    RETURNS void
-    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
-    -- owner trecho_owner, rights trecho_owner=execute
-CREATE FUNCTION trecho._check_search(p_k integer, p_skip integer, p_mode text, p_embedding @extension@.vector, p_project text, p_branch text, p_per_document integer, p_lexical_weight double precision, p_fusion text, p_ef_search integer)
     RETURNS void
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
@@ -629,10 +625,6 @@ CREATE FUNCTION trecho._notify_embedding()
     RETURNS void
     LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
-CREATE FUNCTION trecho._parse_query(p_query text, p_index_version integer, p_prefix boolean, p_cap double precision, p_total double precision, p_unseen double precision, OUT lexemes text[], OUT words tsquery, OUT candidates tsquery, OUT pairs tsquery, OUT pair_limit integer, OUT hard_filter tsquery, OUT base_sql text, OUT score_sql text, OUT frequencies bigint[])
-    RETURNS record
-    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
-    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._pass_lock_holder(p_project text)
     RETURNS integer
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
@@ -664,6 +656,10 @@ CREATE FUNCTION trecho._query_text(p_query text)
 CREATE FUNCTION trecho._quote_lexeme(p_lexeme text)
     RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._read_query(p_query text, p_index_version integer, p_prefix boolean, p_cap double precision, p_total double precision, p_unseen double precision, OUT lexemes text[], OUT words tsquery, OUT candidates tsquery, OUT pairs tsquery, OUT pair_limit integer, OUT hard_filter tsquery, OUT base_sql text, OUT rest_sql text, OUT frequencies bigint[])
+    RETURNS record
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._rebuild_indexes(p_index_version integer)
     RETURNS bigint
@@ -723,15 +719,19 @@ CREATE FUNCTION trecho._running_pass(p_pass_id bigint)
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._search(p_query text, p_embedding @extension@.vector, p_index_version integer, p_k integer, p_skip integer, p_mode text, p_project text, p_branch text, p_scopes trecho.chunk_scope[], p_session_id uuid, p_path_prefix text, p_languages text[], p_metadata_filter jsonb, p_updated_after timestamp with time zone, p_per_document integer, p_lexical_weight double precision, p_fusion text, p_prefix boolean, p_ef_search integer, p_explain boolean, OUT o_version integer, OUT o_hits trecho.search_hit[], OUT o_details jsonb)
     RETURNS record
-    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, @extension@, pg_temp SET jit=off SET enable_seqscan=off
+    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, @extension@, pg_temp SET jit=off SET enable_seqscan=off SET plan_cache_mode=auto
     -- owner trecho_owner, rights trecho_owner=execute
-CREATE FUNCTION trecho._search_results(p_index_version integer, p_hits trecho.search_hit[])
-    RETURNS SETOF trecho.search_result
-    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET plan_cache_mode=force_generic_plan SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off
+CREATE FUNCTION trecho._search_allowed(p_k integer, p_skip integer, p_mode text, p_embedding @extension@.vector, p_project text, p_branch text, p_per_document integer, p_lexical_weight double precision, p_fusion text, p_ef_search integer)
+    RETURNS boolean
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
-CREATE FUNCTION trecho._search_version(p_index_version integer, p_embedding @extension@.vector, p_project text, p_branch text)
-    RETURNS integer
-    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, @extension@, pg_temp
+CREATE FUNCTION trecho._search_nearest(p_index_version integer, p_embedding @extension@.vector, p_project text, p_branch text, p_k integer, p_skip integer, p_per_document integer, p_ef_search integer, p_hidden boolean)
+    RETURNS trecho.search_hit[]
+    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, @extension@, pg_temp SET jit=off SET enable_seqscan=off SET enable_sort=off SET plan_cache_mode=force_generic_plan
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._search_target(p_index_version integer, p_embedding @extension@.vector, p_project text, p_branch text, OUT o_version integer, OUT o_total bigint, OUT o_unseen double precision, OUT o_rows bigint, OUT o_longest integer)
+    RETURNS record
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, @extension@, pg_temp SET enable_hashjoin=off SET enable_mergejoin=off
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._set_recipe(p_index_version integer, p_recipe jsonb)
     RETURNS void
@@ -1099,7 +1099,7 @@ CREATE FUNCTION trecho.revoke_project(role name, project text)
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.search(query text, embedding @extension@.vector DEFAULT NULL::@extension@.vector, index_version integer DEFAULT NULL::integer, k integer DEFAULT 10, skip integer DEFAULT 0, mode text DEFAULT 'hybrid'::text, project text DEFAULT 'default'::text, branch text DEFAULT 'main'::text, scopes trecho.chunk_scope[] DEFAULT NULL::trecho.chunk_scope[], session_id uuid DEFAULT NULL::uuid, path_prefix text DEFAULT NULL::text, languages text[] DEFAULT NULL::text[], metadata_filter jsonb DEFAULT NULL::jsonb, updated_after timestamp with time zone DEFAULT NULL::timestamp with time zone, per_document integer DEFAULT 1, lexical_weight double precision DEFAULT 0.5, fusion text DEFAULT 'minmax'::text, prefix boolean DEFAULT false, ef_search integer DEFAULT NULL::integer)
     RETURNS SETOF trecho.search_result
-    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, @extension@, pg_temp
+    LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, @extension@, pg_temp SET enable_seqscan=off SET plan_cache_mode=force_generic_plan
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
 CREATE FUNCTION trecho.search_text_1(p_text text)
     RETURNS text
