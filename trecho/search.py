@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, LiteralString
@@ -28,6 +29,33 @@ from trecho.trace import Trace, write_trace
 HELP = "find passages by words, by meaning, or both"
 MODES = ("hybrid", "lexical", "semantic")
 SCOPES = ("docs", "adr", "session", "code")
+# A query has words when an excerpt of itself has one to mark.
+_HAS_WORDS: LiteralString = (
+    "SELECT strpos(trecho.excerpt(%(query)s, %(query)s, start_mark => chr(1)), chr(1)) > 0 AS has_words"
+)
+
+
+def number(least: int, most: int) -> Callable[[str], int]:
+    """Type of an argument: a whole number within bounds, so that a value out of them is an error of usage."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}") from None
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"must be between {least} and {most}, got {value}")
+        return value
+
+    return read
+
+
+def session(text: str) -> str:
+    """Type of an argument: a UUID."""
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a UUID, got {text!r}") from None
 
 
 @dataclass(frozen=True)
@@ -41,9 +69,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back. mode: the mode that answered, lexical where no query vector could be had."""
+    """What came back. mode: the mode that answered, lexical where no query vector could be had.
+
+    has_words: False when the query holds nothing that words could find, such as stop words alone.
+    """
 
     mode: str
+    has_words: bool
     index_version: int | None
     label: str | None
     rows: list[dict[str, Any]]
@@ -52,20 +84,29 @@ class Answer:
 def configure_filters(parser: argparse.ArgumentParser) -> None:
     """Arguments that trecho search and trecho evidence share."""
     parser.add_argument(
-        "query", metavar="QUERY", help='words or a question; "quoted" parts must match, -word must not'
+        "query",
+        metavar="QUERY",
+        help='words or a question; "quoted" parts must match, -word must not',
     )
     parser.add_argument("--mode", choices=MODES, default="hybrid", help="default: hybrid")
     parser.add_argument(
         "--scope", action="append", choices=SCOPES, dest="scopes", help="only this scope (repeatable)"
     )
     parser.add_argument(
-        "--project", metavar="NAME", help="project (default: of trecho.toml here or above, else default)"
+        "--project",
+        metavar="NAME",
+        help="project (default: of trecho.toml here or above, else default)",
     )
     parser.add_argument("--branch", metavar="NAME", default="main", help="branch (default: main)")
     parser.add_argument(
-        "--path", metavar="PREFIX", dest="path_prefix", help="only documents whose path begins like this"
+        "--path",
+        metavar="PREFIX",
+        dest="path_prefix",
+        help="only documents whose path begins like this",
     )
-    parser.add_argument("--session", metavar="UUID", dest="session_id", help="only this session")
+    parser.add_argument(
+        "--session", metavar="UUID", type=session, dest="session_id", help="only this session"
+    )
     parser.add_argument(
         "--language",
         action="append",
@@ -74,16 +115,24 @@ def configure_filters(parser: argparse.ArgumentParser) -> None:
         help="only this language (repeatable)",
     )
     parser.add_argument(
-        "--updated-after", metavar="TIME", help="only documents that changed here after this time"
+        "--updated-after",
+        metavar="TIME",
+        help="only documents that changed here after this time",
     )
-    parser.add_argument("--per-document", type=int, metavar="N", help="most passages of one document")
+    parser.add_argument(
+        "--per-document", type=number(1, 2**31 - 1), metavar="N", help="most passages of one document"
+    )
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     configure_filters(parser)
-    parser.add_argument("-k", type=int, default=10, metavar="N", help="results (default: 10)")
+    parser.add_argument("-k", type=number(1, 1000), default=10, metavar="N", help="results (default: 10)")
     parser.add_argument(
-        "--skip", type=int, default=0, metavar="N", help="results of earlier pages to leave out"
+        "--skip",
+        type=number(0, 100_000),
+        default=0,
+        metavar="N",
+        help="results of earlier pages to leave out",
     )
     parser.add_argument("--prefix", action="store_true", help="the last word may be unfinished")
     parser.add_argument(
@@ -110,6 +159,7 @@ def run(args: argparse.Namespace) -> int:
             "SELECT s.*, trecho.excerpt(s.content, %(query)s) AS excerpt"
             " FROM trecho.search({arguments}) AS s ORDER BY s.rank",
         )
+    warn(answer)
     if args.trace:
         write_trace(args.trace, Trace.of(request.query, answer.mode, request.arguments, answer))
     if args.json:
@@ -117,6 +167,7 @@ def run(args: argparse.Namespace) -> int:
             {
                 "query": request.query,
                 "mode": answer.mode,
+                "has_words": answer.has_words,
                 "index_version": answer.index_version,
                 "label": answer.label,
                 "results": answer.rows,
@@ -129,11 +180,21 @@ def run(args: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
+def warn(answer: Answer) -> None:
+    """Say on stderr that words had no part in an answer that should rest on them."""
+    if answer.has_words or answer.mode == "semantic":
+        return
+    note(
+        "note: the query has no searchable words (it holds none, or only stop words and exclusions)"
+        + ("" if answer.mode == "lexical" else "; answered by its vector alone")
+    )
+
+
 def request_of(args: argparse.Namespace, **more: Any) -> Request:
     """The search that the arguments of a command ask for."""
-    if "\0" in args.query:
+    if not args.query.strip():
         raise UsageError(
-            "the query holds a NUL character", hint="PostgreSQL stores no text with NUL: leave it out."
+            "the query is empty, so it has no searchable words", hint="Ask a question, or give a word."
         )
     arguments = {
         "project": args.project or default_project(),
@@ -159,6 +220,10 @@ def ask(conn: Connection, request: Request, statement: LiteralString) -> Answer:
     """
     try:
         return _ask(conn, request, statement)
+    except (psycopg.errors.InvalidDatetimeFormat, psycopg.errors.DatetimeFieldOverflow) as error:
+        raise UsageError(
+            str(error.diag.message_primary), hint="Give --updated-after as 2026-03-01 or 2026-03-01T12:00-03."
+        ) from error
     except psycopg.Error as error:
         known = from_database(error)
         if not isinstance(known, VectorOfOtherVersion | VectorWithoutVersion):
@@ -194,9 +259,11 @@ def _ask(conn: Connection, request: Request, statement: LiteralString) -> Answer
         parts.append(sql.SQL("index_version => %(index_version)s"))
     query = sql.SQL(statement).format(arguments=sql.SQL(", ").join(parts))
     rows = conn.execute(query, values).fetchall()
+    marked = conn.execute(_HAS_WORDS, {"query": request.query}).fetchone()
+    has_words = bool(marked and marked["has_words"])
     if recipe is None:
-        return Answer(mode, None, None, rows)
-    return Answer(mode, recipe["index_version"], recipe["label"], rows)
+        return Answer(mode, has_words, None, None, rows)
+    return Answer(mode, has_words, recipe["index_version"], recipe["label"], rows)
 
 
 def embed(recipe: Mapping[str, Any], query: str) -> str:

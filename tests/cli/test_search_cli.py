@@ -123,16 +123,65 @@ def test_search__filters_reach_the_database(trecho: Trecho, library: str, provid
     assert paths("--mode", "lexical", "--branch", "outra") == []
 
 
-def test_search__bad_values_end_with_an_error_and_a_hint(
-    trecho: Trecho, library: str, provider: FakeProvider
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("search", "x", "-k", "0"),
+        ("search", "x", "-k", "1001"),
+        ("search", "x", "-k", "99999999999999"),
+        ("search", "x", "--skip", "-1"),
+        ("search", "x", "--skip", "many"),
+        ("search", "x", "--per-document", "0"),
+        ("search", "x", "--mode", "both"),
+        ("search", "x", "--scope", "everything"),
+        ("search", "x", "--session", "no-uuid"),
+        ("search", "x", "--updated-after", "when it was ready"),
+        ("search", "x", "--updated-after", "2026-13-45"),
+        ("search", "a\0b"),
+        ("search", "a\udcff"),
+        ("search", "x", "--path", "\udcff"),
+        ("search", ""),
+        ("search", "  \n"),
+        ("evidence", "x", "-k", "0"),
+        ("evidence", "x", "--max-chars", "10"),
+        ("evidence", ""),
+    ],
+    ids=lambda value: " ".join(value)[:40].encode("ascii", "backslashreplace").decode(),
+)
+def test_search__a_bad_value_is_an_error_of_usage(
+    trecho: Trecho, library: str, provider: FakeProvider, arguments: tuple[str, ...]
 ) -> None:
-    ran = trecho("search", "x", "-k", "0", dsn=library)
-    assert ran.code == ExitCode.ERROR
-    assert "error: k must be between 1 and 1000" in ran.err and "hint:" in ran.err
-    assert trecho("search", "x", "--mode", "both", dsn=library).code == ExitCode.USAGE
-    assert trecho("search", "a\0b", dsn=library).code == ExitCode.USAGE
-    ran = trecho("search", "x", "--session", "no-uuid", dsn=library)
-    assert ran.code == ExitCode.ERROR
+    ran = trecho(*arguments, dsn=library)
+    assert ran.code == ExitCode.USAGE, ran.err
+    assert ran.out == ""
+    assert ran.err.startswith("error: ") and "hint:" in ran.err
+
+
+@pytest.mark.parametrize("query", ["de que", "não", "nao", "!!!", "-cópia", "😀"])
+def test_search__a_query_without_searchable_words_says_so(
+    trecho: Trecho, library: str, provider: FakeProvider, query: str
+) -> None:
+    by_words = trecho("--dsn", library, "search", "--mode", "lexical", "--", query)
+    assert (by_words.code, by_words.out) == (ExitCode.DONE, "")
+    assert "no searchable words" in by_words.err and "nothing found" in by_words.err
+    by_both = trecho("--dsn", library, "search", "--", query)
+    assert by_both.code == ExitCode.DONE
+    assert "no searchable words" in by_both.err and "vector alone" in by_both.err
+    assert (
+        "no searchable words" not in trecho("--dsn", library, "search", "--mode", "semantic", "--", query).err
+    )
+    assert "no searchable words" in trecho("--dsn", library, "evidence", "--", query).err
+
+
+@pytest.mark.parametrize(
+    "query", ["cópia", "copia", "de cópia", '"da cópia"', "carregarPedidos", "1.5", "3", "a/b.rs", "-x cópia"]
+)
+def test_search__a_query_with_words_has_no_such_note(
+    trecho: Trecho, library: str, provider: FakeProvider, query: str
+) -> None:
+    ran = trecho("--json", "--dsn", library, "search", "--", query)
+    assert json.loads(ran.out)["has_words"] is True
+    assert "no searchable words" not in ran.err
 
 
 def test_search__before_anything_is_indexed_ends_with_5(
