@@ -33,7 +33,7 @@ DECLARE
     v_start   timestamptz := clock_timestamp();
     v_line    text;
 BEGIN
-    PERFORM trecho._check_search(explain_search.k, explain_search.skip, explain_search.mode, explain_search.embedding, explain_search.project,
+    PERFORM trecho._search_allowed(explain_search.k, explain_search.skip, explain_search.mode, explain_search.embedding, explain_search.project,
                                  explain_search.branch, explain_search.per_document, explain_search.lexical_weight, explain_search.fusion,
                                  explain_search.ef_search);
     SELECT s.o_version, s.o_hits, s.o_details INTO v_version, v_hits, v_parts
