@@ -11,7 +11,7 @@ from pathlib import Path
 from trecho import resources
 from trecho.console import print_json
 from trecho.drift import made_by, note_objects
-from trecho.errors import ExitCode, Refused, TrechoError
+from trecho.errors import ExitCode, Refused, TrechoError, UsageError
 from trecho.privileged import EXTENSIONS, version_tuple
 from trecho.resources import Release, Source
 from trecho.runner import RECORD, RUNNER_TABLES, SETTINGS, lone_statement
@@ -112,6 +112,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit codes: 0 done, 4 refused."""
     release = resources.current()
+    if args.freeze and not (release.root / "pyproject.toml").is_file():
+        raise UsageError(
+            "--freeze writes into a checkout, and this is an installed trecho", hint="Run it in a checkout."
+        )
     written = write(release, args.folder)
     if args.freeze:
         written.append(freeze(release))

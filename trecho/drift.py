@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+from typing import Any
 
 from trecho.resources import Release
 from trecho.statements import Statement, quote_text
@@ -76,9 +78,9 @@ class Drift:
         return f"{self.object} {'is missing' if self.what == 'missing' else 'was altered'} ({self.file} makes it)"
 
     @property
-    def restorable(self) -> bool:
-        """Whether running its file again puts it back; a migration runs once."""
-        return not self.file.startswith("migrations/")
+    def name(self) -> str:
+        """Without schema and arguments."""
+        return self.object.split("(", 1)[0].rsplit(".", 1)[-1]
 
     @property
     def clearance(self) -> str:
@@ -109,6 +111,25 @@ def made_by(statements: list[Statement]) -> list[str]:
         elif statement.kind == "ViewStmt" and node.view.schemaname == "trecho":
             names.add(node.view.relname)
     return sorted(names)
+
+
+def made_again(statements: list[Statement], name: str) -> list[Statement]:
+    """The statements of a migration about one function, to be run once more; none where it does not make it."""
+    about = []
+    for statement in statements:
+        node = statement.node
+        if statement.kind == "CreateFunctionStmt" and made_by([statement]) == [name]:
+            text = re.sub(r"^CREATE\s+FUNCTION", "CREATE OR REPLACE FUNCTION", statement.text)
+            about.append(replace(statement, text=text))
+        elif ["trecho", name] in _functions_named(node):
+            about.append(statement)
+    return about if name in made_by(about) else []
+
+
+def _functions_named(node: Any) -> list[list[str]]:
+    """Names, in parts, of the functions that a COMMENT or a GRANT is about."""
+    objects = [node.object] if type(node).__name__ == "CommentStmt" else getattr(node, "objects", None) or ()
+    return [[part.sval for part in getattr(item, "objname", None) or ()] for item in objects]
 
 
 def note_objects(files: dict[str, list[str]], release: Release) -> str:

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
             _hand_over(error, args)
             raise
     for item in result.drift:
-        note(f"warning: {item}, and a migration runs once; trecho migrate status says what to do")
+        note(f"warning: {item}; trecho migrate status says what to do")
     if args.json:
         print_json(
             {
@@ -170,7 +170,7 @@ def _plan_json(plan: Plan, verdict: TrechoError | None) -> dict[str, Any]:
             }
             for step in plan.steps
         ],
-        "drift": [{**asdict(item), "restorable": item.restorable} for item in plan.drift],
+        "drift": [{**asdict(item), "restorable": item not in plan.lasting_drift} for item in plan.drift],
         "problems": plan.problems,
         "way": _way(plan),
         "extension": plan.facts.extension,
@@ -271,7 +271,7 @@ def _status(plan: Plan, release: resources.Release, args: argparse.Namespace) ->
 
 
 def _remedy(item: Drift, plan: Plan) -> str:
-    if plan.facts.extension or not item.restorable:
+    if item in plan.lasting_drift:
         return ": run the statements of that file about it by hand, CREATE as CREATE OR REPLACE"
     return ": trecho migrate puts it back"
 

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import IsolationLevel, errors, sql
 
-from trecho.drift import CATALOG_OBJECTS, Drift, made_by, note_objects
+from trecho.drift import CATALOG_OBJECTS, Drift, made_again, made_by, note_objects
 from trecho.errors import ClientTooOld, OperatorNeeded, Refused, TrechoError
 from trecho.privileged import (
     CLIENT_ADVICE,
@@ -94,6 +94,11 @@ class Step:
     def transaction(self) -> bool:
         return self.markers is None or self.markers.transaction
 
+    @property
+    def recorded(self) -> bool:
+        """Whether it is a whole file; the others are single statements of a migration that ran long ago."""
+        return self.kind != "restore"
+
 
 @dataclass(frozen=True)
 class Applied:
@@ -124,6 +129,11 @@ class Plan:
     @property
     def operator_needs(self) -> list[Need]:
         return [need for need in self.needs if need.operator]
+
+    @property
+    def lasting_drift(self) -> list[Drift]:
+        """What no step puts back."""
+        return [item for item in self.drift if not any(item in step.restores for step in self.steps)]
 
     @property
     def pending(self) -> bool:
@@ -340,6 +350,13 @@ def _pending(
             statements = parse(text, name)
             yield Step(name, "privileged", text, checksum, statements, restores=altered.get(name, ()))
     for source in release.migrations:
+        for item in altered.get(source.name, ()):
+            statements = made_again(
+                parse(resolve(source.text, facts.schemas, source.name), source.name), item.name
+            )
+            if statements:
+                text = "\n".join(f"{statement.text};" for statement in statements)
+                yield Step(source.name, "restore", text, source.checksum, statements, restores=(item,))
         markers = read_markers(source.text, source.name)
         if source.name not in applied:
             text = resolve(source.text, facts.schemas, source.name)
@@ -361,7 +378,15 @@ def _pending(
 
 def _files_made(applied: list[Step], plan: Plan, release: Release) -> dict[str, list[str]]:
     """What these files make, and the chunk functions where a DBA's script has made them unrecorded."""
-    files = {step.name: made_by(step.statements) for step in applied}
+    shipped = {source.name: source for source in release.migrations}
+    files = {
+        step.name: made_by(
+            step.statements
+            if step.recorded
+            else parse(resolve(shipped[step.name].text, plan.facts.schemas, step.name), step.name)
+        )
+        for step in applied
+    }
     if plan.chunking == "server" and CHUNKER_FILE not in files and CHUNKER_FILE not in plan.known:
         (text,) = [s.text for s in release.privileged if s.name == CHUNKER_FILE]
         files[CHUNKER_FILE] = made_by(parse(text, CHUNKER_FILE))
@@ -487,7 +512,7 @@ def _run_segment(conn: Connection, job: _Job) -> bool:
         conn.execute(f"SET LOCAL lock_timeout = {options.lock_timeout_ms}")
         plan = make_plan(conn, release, options, probe=True)
         result.chunking = plan.chunking
-        result.drift = [item for item in plan.drift if not item.restorable]
+        result.drift = plan.lasting_drift
         check(plan, release)
         if not plan.pending:
             return False
@@ -602,6 +627,8 @@ def _run_text(conn: Connection, text: str) -> None:
 
 
 def _record(conn: Connection, step: Step, release: Release, duration_ms: int) -> None:
+    if not step.recorded:
+        return
     values = (step.name, step.kind, step.checksum, release.version, duration_ms)
     conn.execute(sql.SQL(RECORD).format(*(sql.Literal(value) for value in values)))
 
@@ -708,6 +735,8 @@ def script(plan: Plan, release: Release) -> str:
                 lines += ["RESET ROLE;", step.text.rstrip("\n"), "SET LOCAL ROLE trecho_owner;"]
             else:
                 lines.append(step.text.rstrip("\n"))
+        if not step.recorded:
+            continue
         values = [quote_text(v) for v in (step.name, step.kind, step.checksum, release.version)]
         lines.append(RECORD.strip().format(*values, "NULL") + ";")
     lines += [note_objects(_files_made(plan.steps, plan, release), release) + ";"]

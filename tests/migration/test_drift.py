@@ -143,20 +143,46 @@ def test_migrate__script_for_psql_puts_back_too(trecho, dsn):
     assert trecho("migrate", "status", dsn=dsn).code == 0
 
 
-def test_migrate__function_of_a_migration_is_told_and_left(trecho, dsn):
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("ALTER FUNCTION trecho.search_text_1(text) COST 7", "search_text_1"),
+        ("DROP FUNCTION trecho.search_text_1(text)", "search_text_1"),
+        ("GRANT EXECUTE ON FUNCTION trecho.search_vector_1(text, text) TO trecho_reader", "search_vector_1"),
+        (
+            "CREATE OR REPLACE FUNCTION trecho.search_vector_1(p_context text, p_content text) RETURNS tsvector"
+            " LANGUAGE sql IMMUTABLE AS 'SELECT NULL::tsvector'",
+            "search_vector_1",
+        ),
+    ],
+    ids=["altered", "dropped", "right given", "under a generated column"],
+)
+def test_migrate__function_of_a_migration_is_made_again_alone(trecho, dsn, statement, name):
     with open_conn(dsn) as conn:
-        conn.execute("ALTER FUNCTION trecho.search_text_1(text) COST 7")
-    status = trecho("migrate", "status", dsn=dsn)
-    assert status.code == 6
-    assert (
-        "drift     trecho.search_text_1(text) was altered (migrations/0001_text_search.sql makes it): run"
-        in status.out
-    )
-    ran = trecho("migrate", dsn=dsn)
-    assert ran.code == 0
-    assert "warning: trecho.search_text_1(text) was altered" in ran.err
+        whole = dump(conn)
+        recorded = conn.execute("SELECT * FROM trecho.schema_migrations ORDER BY name").fetchall()
+        conn.execute(statement)
+        status = trecho("migrate", "status", dsn=dsn)
+        assert status.code == 6
+        assert f"drift     trecho.{name}(" in status.out and "trecho migrate puts it back" in status.out
+        ran = trecho("migrate", "--json", dsn=dsn)
+        assert [(item["name"], item["kind"]) for item in json.loads(ran.out)["applied"]] == [
+            ("migrations/0001_text_search.sql", "restore")
+        ]
+        assert dump(conn) == whole
+        assert conn.execute("SELECT * FROM trecho.schema_migrations ORDER BY name").fetchall() == recorded
+        conn.execute("SELECT trecho.put_document('docs', '# Plantão', 'a.md')")
+        assert len(conn.execute("SELECT * FROM trecho.search('plantao')").fetchall()) == 1
+    assert trecho("migrate", "status", dsn=dsn).code == 0
+    assert trecho("migrate", dsn=dsn).out.startswith("nothing to do")
+
+
+def test_migrate__function_of_a_migration_is_made_again_by_the_script_for_psql(trecho, dsn):
     with open_conn(dsn) as conn:
-        conn.execute("ALTER FUNCTION trecho.search_text_1(text) COST 100")
+        whole = dump(conn)
+        conn.execute("DROP FUNCTION trecho.search_text_1(text)")
+        conn.execute(trecho("migrate", "--sql", dsn=dsn).out.encode())
+        assert dump(conn) == whole
     assert trecho("migrate", "status", dsn=dsn).code == 0
 
 

@@ -535,6 +535,34 @@ def test_sync_and_search__work_as_in_a_migrated_database(extended, tmp_path):
     assert ran.code == 0 and "plantao.md" in ran.out
 
 
+@pytest.mark.slow
+def test_uninstall__removes_the_extension_and_leaves_the_catalog_as_it_was(host, shipped, tmp_path):
+    host.install(shipped, tmp_path)
+    dsn = host.database()
+    name = conninfo.conninfo_to_dict(dsn)["dbname"]
+    with connect(dsn) as conn:
+        conn.execute("CREATE EXTENSION vector; CREATE EXTENSION unaccent; CREATE EXTENSION plpython3u")
+        before = objects(dsn)
+        conn.execute("CREATE EXTENSION trecho")
+    fill(dsn)
+    refused = run_cli("uninstall", "--dsn", dsn)
+    assert refused.code == 4 and "not confirmed: 2 documents" in refused.err
+    with connect(dsn) as conn:
+        conn.execute("CREATE VIEW public.way AS SELECT trecho.chunking() AS way")
+        refused = run_cli("uninstall", "--yes", str(name), "--dsn", dsn)
+        assert (
+            refused.code == 4
+            and "others have built on trecho" in refused.err
+            and "view public.way" in refused.err
+        )
+        conn.execute("DROP VIEW public.way")
+    ran = run_cli("uninstall", "--json", "--yes", str(name), "--dsn", dsn)
+    report = json.loads(ran.out)
+    assert (ran.code, report["way"], report["documents"]) == (0, "extension", 2)
+    assert objects(dsn) == before
+    assert run_cli("migrate", "--dsn", dsn).code == 0
+
+
 # ---- upgrades --------------------------------------------------------------------------------------------
 
 
