@@ -30,6 +30,8 @@ class Blocks(NamedTuple):
     fences: list[tuple[int, int]]  # whole lines, opening and closing one included, wherever they are nested
 
 
+_new = tuple.__new__  # a NamedTuple without the call in between
+
 _ATX, _FENCE, _HTML, _QUOTE, _UNDERLINE, _BREAK, _BULLET, _NUMBER = range(1, 9)
 _OPENER = re.compile(
     r"\n {0,3}+(?:(\#{1,6})(?=[ \t\n])"
@@ -131,15 +133,11 @@ def _scan(  # noqa: PLR0912, PLR0915  # one branch for each kind of opener
         kind = found.lastindex
         line = found.start()
         if kind == _ATX:
-            at = find("\n", found.end())
-            headings.append(
-                Heading(
-                    line + 1 + shift,
-                    min(at + shift, most),
-                    found.end(1) - found.start(1),
-                    _atx_title(body[found.end() : at]),
-                )
-            )
+            after = found.end()
+            at = find("\n", after)
+            title = _atx_title(body[after:at]) if at > after else ""
+            end = at + shift if at + shift < most else most
+            headings.append(_new(Heading, (line + 1 + shift, end, after - found.start(1), title)))
         elif kind == _FENCE:
             at = _fence_end(body, found.end(), body[found.start(2)], found.end() - found.start(2))
             fences.append((line + 1, at))
@@ -157,9 +155,8 @@ def _scan(  # noqa: PLR0912, PLR0915  # one branch for each kind of opener
             if 0 <= first < line:  # else nothing is left that could be a heading
                 at = find("\n", found.end())
                 level = 1 if mark == "=" else 2
-                headings.append(
-                    Heading(first + shift, min(at + shift, most), level, _setext_title(body[first:line]))
-                )
+                end = at + shift if at + shift < most else most
+                headings.append(_new(Heading, (first + shift, end, level, _setext_title(body[first:line]))))
             elif mark == "-" and found.end(5) - found.start(5) != 2:
                 # Three or more are a thematic break, one is an empty list item.
                 if found.end(5) - found.start(5) == 1:

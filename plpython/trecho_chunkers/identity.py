@@ -52,7 +52,7 @@ class Slugs:
 
     def unique(self, heading: str) -> str:
         """The slug of `heading`, unlike every one given before. Work is constant on average."""
-        base = slug(heading)
+        base = slug(heading) if heading else ""
         if base not in self._seen:
             self._seen[base] = 0
             return base

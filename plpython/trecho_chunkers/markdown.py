@@ -18,6 +18,8 @@ from .front_matter import scalar_text
 from .identity import Slugs
 from .model import Chunk, Deadline, Settings
 
+_new = tuple.__new__  # a NamedTuple without the call in between
+
 _TITLE_MAX_CHARS = 200
 _SUMMARY_MAX_CHARS = 500
 _TABLE_HEADER_MAX_CHARS = 500
@@ -138,7 +140,7 @@ class _Document:
         open_levels: list[tuple[int, str, str, str]] = []  # level, symbol, section slug, inside
         last = len(headings) - 1
         for index, (begin, body, level, markup) in enumerate(headings):
-            name, explicit = _plain_heading(markup)
+            name, explicit = _plain_heading(markup) if markup else ("", "")
             slug = unique(explicit or name)
             while open_levels and open_levels[-1][0] >= level:
                 open_levels.pop()
@@ -154,7 +156,7 @@ class _Document:
             inside = f"{above} > {name}" if above and name else above or name
             open_levels.append((level, symbol, section, inside))
             end = headings[index + 1].start if index < last else len(text)
-            yield _Segment(begin, body, end, level, symbol, anchor_path, above, inside)
+            yield _new(_Segment, (begin, body, end, level, symbol, anchor_path, above, inside))
 
     def _has_body(self, index: int) -> bool:
         segment = self._segments[index]
@@ -320,6 +322,5 @@ class _Document:
         last = first + content.count("\n")
         self._at, self._line = start + len(content), last
         chunks = self._chunks
-        chunks.append(
-            Chunk(len(chunks) + 1, kind, segment.symbol, segment.anchor_path, context, first, last, content)
-        )
+        fields = (len(chunks) + 1, kind, segment.symbol, segment.anchor_path, context, first, last, content)
+        chunks.append(_new(Chunk, fields))
