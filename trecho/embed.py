@@ -40,6 +40,7 @@ _PROBE_LIMIT = 0.02
 _PROBE_EVERY_S = 300.0
 _APPLY_EVERY_S = 15.0
 _LOOK_EVERY_S = 2.0
+_LOOK_SELDOM_S = 30.0
 _APPLY_ROWS = 250
 _POLL_S = 0.3
 _WATCH_POLL_S = 30.0
@@ -117,6 +118,7 @@ def embed_pending(
             try:
                 if before[version]["pending"]:
                     crew = _Crew(factory, version, provider or provider_for(recipe), tally, stop)
+                    crew.enough = tally.done + before[version]["pending"]
                     _embed_version(conn, crew, workers, written_before, keep=provider is not None)
             except (ProviderDown, ModelMoved, GateBroken, UsageError) as error:
                 if not stop.is_set():
@@ -181,6 +183,7 @@ class _Crew:
     provider: Provider
     tally: _Tally
     stop: threading.Event  # the whole run is to end
+    enough: int = 0  # texts done from which on those that were there at the beginning may be done
     halt: threading.Event = field(default_factory=threading.Event)  # this crew is to end
     error: BaseException | None = None
 
@@ -325,7 +328,8 @@ def _supervise(
             crew.provider.stopping.set()
             continue
         now = time.monotonic()
-        if now - looked > _LOOK_EVERY_S:
+        # The look costs what is staged and not applied yet: often only when the end is near.
+        if now - looked > (_LOOK_EVERY_S if crew.tally.done >= crew.enough else _LOOK_SELDOM_S):
             looked = now
             if not _one(
                 conn,
