@@ -180,8 +180,11 @@ def _plan_json(plan: Plan, verdict: TrechoError | None) -> dict[str, Any]:
 
 def _print_plan(plan: Plan, release: resources.Release, args: argparse.Namespace) -> int:
     verdict = _verdict(plan, release)
-    if isinstance(verdict, OperatorScript) and args.script:
-        args.script.write_text(verdict.script, encoding="utf-8")
+    if isinstance(verdict, OperatorScript):
+        if args.script:
+            _hand_over(verdict, args)
+        else:  # a plan shows what is missing; the script is long
+            verdict.hint = verdict.hint.replace("the script below", "the script that trecho migrate prints")
     if args.json:
         print_json(_plan_json(plan, verdict))
         return verdict.exit_code if verdict else ExitCode.DONE

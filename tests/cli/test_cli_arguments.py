@@ -366,6 +366,16 @@ def test_role_without_rights__is_told_which_to_grant(trecho, dsn, plain_role):
     assert "trecho_reader" in data["hint"]
 
 
+def test_plan__hint_says_where_the_script_for_the_operator_is(trecho, empty_dsn, plain_role, tmp_path):
+    dsn = as_role(empty_dsn, plain_role)
+    ran = trecho("migrate", "--plan", dsn=dsn)
+    assert (ran.code, "below" in ran.err) == (3, False)
+    assert "the script that trecho migrate prints" in ran.err
+    ran = trecho("migrate", "--plan", "--script", str(tmp_path / "dba.sql"), dsn=dsn)
+    assert (ran.code, f"the script {tmp_path / 'dba.sql'}" in ran.err) == (3, True)
+    assert (tmp_path / "dba.sql").stat().st_size > 1000
+
+
 # ---- files ---------------------------------------------------------------------------------------------------
 
 

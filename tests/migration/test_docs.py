@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg import conninfo
-from support import ROOT
+from support import ROOT, as_role
 
 from trecho import privileged
 from trecho.cli import INTERRUPTED, READER_LEFT
@@ -94,29 +94,39 @@ def test_pages__sql_runs_as_it_stands(dsn, name):
             conn.execute(text.replace("DATABASE acervo", f'DATABASE "{database}"').encode())
 
 
-def test_first_steps_in_portuguese__run_from_top_to_bottom(dsn, tmp_path):
+@pytest.fixture
+def shell(tmp_path):
+    """Run a block of a page by a shell, in a folder of its own, with `trecho` on the path."""
     (tmp_path / "bin").mkdir()
     script = tmp_path / "bin" / "trecho"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m trecho "$@"\n')
     script.chmod(0o755)
     (tmp_path / "casa").mkdir()
-    environment = {
-        **os.environ,
-        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
-        "PYTHONPATH": f"{ROOT}:{ROOT / 'plpython'}",
-        "TRECHO_DSN": dsn,
-    }
+
+    def run(text: str, dsn: str, program: str = "bash") -> subprocess.CompletedProcess[str]:
+        environment = {
+            **os.environ,
+            "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'plpython'}",
+            "TRECHO_DSN": dsn,
+        }
+        return subprocess.run(
+            [shutil.which(program) or program, "-euc", text],
+            cwd=tmp_path / "casa",
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def test_first_steps_in_portuguese__run_from_top_to_bottom(dsn, shell):
     output = ""
     for language, text in blocks(FIRST_STEPS):
         if language == "bash":
-            done = subprocess.run(
-                [shutil.which("bash") or "bash", "-euc", text],
-                cwd=tmp_path / "casa",
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            done = shell(text, dsn)
             assert done.returncode == 0, (text, done.stdout, done.stderr)
             output += done.stdout
         elif language == "sql":
@@ -126,6 +136,24 @@ def test_first_steps_in_portuguese__run_from_top_to_bottom(dsn, tmp_path):
             figures_and_marks = r"\*\*|score [\d.]+"
             assert re.sub(figures_and_marks, "", text).strip() in re.sub(figures_and_marks, "", output)
     assert "manual/backup.md" in output and "decisoes/0001-pgbouncer.md" in output
+
+
+@pytest.mark.slow
+def test_script_of_a_deploy__stops_for_the_operator_and_goes_on_after(empty_dsn, make_role, shell):
+    (text,) = (text for language, text in blocks(ROOT / "docs" / "deploy.md") if language == "sh")
+    role = make_role()
+    dsn = as_role(empty_dsn, role)
+    database = conninfo.conninfo_to_dict(dsn)["dbname"]
+    with psycopg.connect(empty_dsn, autocommit=True) as conn:
+        conn.execute(f'GRANT CREATE ON DATABASE "{database}" TO "{role}"')
+        stopped = shell(text + "\ntrue", dsn, "sh")
+        assert stopped.returncode == 3, stopped.stderr
+        script = shell("cat dba.sql", dsn).stdout
+        with conn.transaction():
+            conn.execute(re.sub(r"^(BEGIN|COMMIT);$", "", script, flags=re.M).encode())
+        for _ in range(2):
+            done = shell(text, dsn, "sh")
+            assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
