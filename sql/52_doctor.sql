@@ -725,8 +725,7 @@ BEGIN
                 PERFORM trecho._notify_embedding();
             WHEN 'apply' THEN repaired := trecho._apply_wanted(v_version.index_version, repair_index.max_rows);
             WHEN 'statistics' THEN
-                DELETE FROM trecho.lexeme_stats AS l WHERE l.index_version = v_version.index_version AND v_check.check_name = 'word statistics';
-                PERFORM trecho.refresh_lexeme_stats(v_version.index_version);
+                repaired := CASE WHEN trecho.refresh_lexeme_stats(v_version.index_version) IS NULL THEN 0 ELSE repaired END;  -- NULL: somebody is at it
             WHEN 'passes' THEN
                 repaired := 0;
                 FOREACH v_key IN ARRAY v_keys LOOP
@@ -867,3 +866,80 @@ COMMENT ON FUNCTION trecho.document_hashes(text, text, text) IS
     'What the index holds of a source set, to compare with the source: path, SHA-256 of the bytes, whether an application wrote over it, whether the stored text still has that hash.';
 REVOKE ALL ON FUNCTION trecho.document_hashes(text, text, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.document_hashes(text, text, text) TO trecho_operator;
+
+-- A vector that is wrong and looks right shows only beside the one that its text gives now.
+CREATE OR REPLACE FUNCTION trecho.sample_vectors(
+    max_texts integer DEFAULT 100,
+    project   text DEFAULT NULL     -- NULL: every project
+)
+RETURNS TABLE (index_version integer, chunk_key bigint, chunk_id text, text text)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $function$
+#variable_conflict use_column
+DECLARE
+    v_version integer := (SELECT s.active_version FROM trecho.index_state AS s);
+BEGIN
+    IF v_version IS NULL OR NOT trecho._attached(v_version) THEN
+        RETURN;
+    END IF;
+    RETURN QUERY EXECUTE format($sql$
+        SELECT $1, c.chunk_key, k.chunk_id, trecho._embedding_text(trecho._passage_prefix($1), c.context, c.content)
+          FROM (SELECT DISTINCT ON (p.chunk_key) p.chunk_key, p.chunk_id
+                  FROM trecho.%1$I AS p
+                  JOIN trecho.%2$I AS o ON o.chunk_key = p.chunk_key AND o.embedding IS NOT NULL AND NOT o.quarantined
+                 WHERE $2 IS NULL OR p.project = $2) AS k
+          JOIN trecho.%2$I AS c ON c.chunk_key = k.chunk_key
+         ORDER BY random() LIMIT $3
+        $sql$, 'placements_' || v_version, 'chunks_' || v_version) USING v_version, sample_vectors.project, sample_vectors.max_texts;
+END
+$function$;
+COMMENT ON FUNCTION trecho.sample_vectors(integer, text) IS
+    'Passages of the active version that have a vector, drawn at random, with exactly the text that was embedded: embed it again and give the vectors to trecho.vector_distances.';
+REVOKE ALL ON FUNCTION trecho.sample_vectors(integer, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.sample_vectors(integer, text) TO trecho_operator;
+
+CREATE OR REPLACE FUNCTION trecho.vector_distances(
+    index_version integer,
+    chunk_keys    bigint[],
+    embeddings    text[]  -- in the order of chunk_keys, each as pgvector reads it: [0.1,0.2,...], 768 numbers
+)
+RETURNS TABLE (chunk_key bigint, distance double precision)
+LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT c.chunk_key, c.embedding OPERATOR(@extschema:vector@.<=>) u.embedding::@extschema:vector@.vector
+      FROM unnest(vector_distances.chunk_keys, vector_distances.embeddings) AS u (chunk_key, embedding)
+      JOIN trecho.chunks AS c ON c.index_version = vector_distances.index_version AND c.chunk_key = u.chunk_key AND c.embedding IS NOT NULL
+$function$;
+COMMENT ON FUNCTION trecho.vector_distances(integer, bigint[], text[]) IS
+    'Cosine distance of stored vectors from those given. Over 0.02 the stored one is of another text or another model.';
+REVOKE ALL ON FUNCTION trecho.vector_distances(integer, bigint[], text[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.vector_distances(integer, bigint[], text[]) TO trecho_operator;
+
+CREATE OR REPLACE FUNCTION trecho.forget_vectors(
+    index_version integer,
+    chunk_keys    bigint[]
+)
+RETURNS integer  -- chunks that lost their vector, those with the same text included
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    v_count integer;
+BEGIN
+    PERFORM trecho._passage_prefix(forget_vectors.index_version);  -- TR001
+    UPDATE trecho.chunks AS c SET embedding = NULL
+     WHERE c.index_version = forget_vectors.index_version AND c.embedding IS NOT NULL
+       AND c.text_hash IN (SELECT k.text_hash FROM trecho.chunks AS k
+                            WHERE k.index_version = forget_vectors.index_version AND k.chunk_key = ANY (forget_vectors.chunk_keys));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    PERFORM trecho._notify_embedding();
+    RETURN v_count;
+END
+$function$;
+COMMENT ON FUNCTION trecho.forget_vectors(integer, bigint[]) IS
+    'Take the vectors of some chunks away, so that a worker makes them again; until then they are found by words. Returns how many. Raises TR001 for an unknown version.';
+REVOKE ALL ON FUNCTION trecho.forget_vectors(integer, bigint[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.forget_vectors(integer, bigint[]) TO trecho_operator;

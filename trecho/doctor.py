@@ -18,7 +18,7 @@ from trecho import sync
 from trecho.config import SCOPES, Config, Source, find_config, folder_source, load_config
 from trecho.console import note, print_json
 from trecho.db import Connection, connection, find_dsn
-from trecho.errors import ExitCode, UsageError
+from trecho.errors import ExitCode, TrechoError, UsageError
 from trecho.reconcile import Options, Outcome, Target
 from trecho.sources import SourceFile, read_folder
 
@@ -62,6 +62,8 @@ class Report:
     passed: list[str] = field(default_factory=list)
     repaired: dict[str, int] = field(default_factory=dict)
     usable: bool = True
+    # Chunks whose vector is not that of their text, by index version.
+    wrong_vectors: dict[int, list[int]] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> ExitCode:
@@ -105,6 +107,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="look at the database alone, at every project unless --project",
     )
     parser.add_argument("--quick", action="store_true", help="leave out what computes every row anew")
+    parser.add_argument(
+        "--vectors",
+        type=int,
+        default=0,
+        metavar="N",
+        help="embed N passages anew and compare their vectors (asks the provider; default: none)",
+    )
     parser.add_argument("--repair", action="store_true", help="mend what is found, then look again")
     parser.add_argument("--no-embed", action="store_true", help="with --repair: leave vectors to a worker")
 
@@ -133,6 +142,8 @@ def examine(args: argparse.Namespace, dsn: str) -> Report:
         project = None if args.no_sources and not args.project else args.project or config.project
         report = Report(project or EVERY_PROJECT)
         report.findings += differences
+        if args.vectors:
+            report.findings += _compare_vectors(conn, project, args.vectors, report)
         rows = conn.execute(
             "SELECT * FROM trecho.check_index(%s, %s, true)", (project, not args.quick)
         ).fetchall()
@@ -161,6 +172,8 @@ def examine(args: argparse.Namespace, dsn: str) -> Report:
     report.passed = [name for name in report.passed if name not in failed]
     if not differences:
         report.passed.insert(0, "sources")
+    if args.vectors and _RESAMPLED not in failed:
+        report.passed.append(_RESAMPLED)
     return report
 
 
@@ -305,6 +318,66 @@ def _compare(conn: Connection, target: Target, files: Iterable[SourceFile]) -> l
     ]
 
 
+# ---- vectors -----------------------------------------------------------------------------------------------
+
+_RESAMPLED = "vectors of their text"
+# Passages handed to the provider at once.
+_SAMPLE_BATCH = 32
+# Cosine distance over which it is another text or model; other processors and batch sizes move a vector by about 1e-4.
+_FAR = 0.02
+
+
+def _compare_vectors(conn: Connection, project: str | None, count: int, report: Report) -> list[Finding]:
+    """Embed passages drawn at random again: what is far from the stored vector is of another text or model."""
+    from trecho.providers import TextRejected, provider_for
+
+    rows = conn.execute("SELECT * FROM trecho.sample_vectors(%s, %s)", (count, project)).fetchall()
+    if not rows:
+        return []
+    version = rows[0]["index_version"]
+    recipe = conn.execute(
+        "SELECT recipe FROM trecho.embedding_recipes() WHERE index_version = %s", (version,)
+    ).fetchone()
+    if recipe is None:
+        return []
+    names = {row["chunk_key"]: row["chunk_id"] for row in rows}
+    far: dict[int, float] = {}
+    try:
+        provider = provider_for(recipe["recipe"])
+        try:
+            for first in range(0, len(rows), _SAMPLE_BATCH):
+                batch = rows[first : first + _SAMPLE_BATCH]
+                made = provider.embed_passages([row["text"] for row in batch])
+                good = [
+                    (row["chunk_key"], vector)
+                    for row, vector in zip(batch, made, strict=True)
+                    if not isinstance(vector, TextRejected)
+                ]
+                distances = conn.execute(
+                    "SELECT * FROM trecho.vector_distances(%s, %s, %s)",
+                    (version, [key for key, _ in good], [str(vector.tolist()) for _, vector in good]),
+                ).fetchall()
+                far |= {row["chunk_key"]: row["distance"] for row in distances if row["distance"] > _FAR}
+        finally:
+            provider.close()
+    except TrechoError as error:  # the provider is down, or cannot be used from here
+        return [Finding(_RESAMPLED, "skipped", f"version {version}", None, str(error), "")]
+    if not far:
+        return []
+    report.wrong_vectors[version] = sorted(far)
+    worst = sorted(far, key=lambda key: -far[key])[:_EXAMPLES]
+    return [
+        Finding(
+            _RESAMPLED,
+            "damage",
+            f"version {version}, {len(rows)} passages tried",
+            len(far),
+            "; ".join(f"{names[key]} (distance {far[key]:.3f})" for key in worst),
+            "forget the vectors; a worker (trecho embed) makes them again",
+        )
+    ]
+
+
 # ---- repair ------------------------------------------------------------------------------------------------
 
 
@@ -318,6 +391,9 @@ def _repair(args: argparse.Namespace, dsn: str, report: Report) -> dict[str, int
             repaired["texts"] += _restore_texts(args, dsn, conn)
         if checks & {"indexes", "other indexes"}:
             repaired["indexes"] += _reindex(conn)
+        for version, keys in report.wrong_vectors.items():
+            conn.execute("SELECT trecho.forget_vectors(%s, %s)", (version, keys))
+            repaired[_RESAMPLED] += len(keys)
         for _ in range(_ROUNDS):
             rows = conn.execute(
                 "SELECT * FROM trecho.repair_index(%s, NULL, %s)", (project, _REPAIR_ROWS)

@@ -150,6 +150,30 @@ def test_database__damage_of_every_kind_is_mended_and_said(trecho: CLI, dsn: str
     assert run_sql(dsn, "SELECT count(*) AS n FROM trecho.chunks WHERE embedding IS NULL") == [{"n": 0}]
 
 
+def test_vectors__that_are_of_another_text_are_found_by_embedding_anew(
+    trecho: CLI, dsn: str, project: Path
+) -> None:
+    """Two vectors exchanged: of the right size, finite, and wrong."""
+    semantic = (
+        "SELECT chunk_id, semantic_score FROM trecho.search('', (SELECT embedding FROM trecho.chunks WHERE source_path = 'docs/c.md'"
+        " AND content LIKE '%%gama%%'), mode => 'semantic')"
+    )
+    run_sql(
+        dsn,
+        "WITH pair AS (SELECT min(c.chunk_key) AS a, max(c.chunk_key) AS b FROM trecho.chunks AS c WHERE c.source_path <> 'docs/c.md')"
+        " UPDATE trecho.chunks AS c SET embedding = o.embedding FROM pair AS p, trecho.chunks AS o"
+        "  WHERE (c.chunk_key, o.chunk_key) IN ((p.a, p.b), (p.b, p.a))",
+    )
+    assert doctor(trecho, dsn)[:2] == (0, {})
+    code, found, data = doctor(trecho, dsn, "--vectors", "1000")
+    assert code == 1 and found.keys() == {"vectors of their text"}
+    assert found["vectors of their text"]["findings"] == 2
+    code, found, data = doctor(trecho, dsn, "--vectors", "1000", "--repair")
+    assert (code, found, data["repaired"]) == (0, {}, {"vectors of their text": 2})
+    assert "vectors of their text" in data["passed"]
+    assert run_sql(dsn, semantic)[0]["semantic_score"] > 0.99
+
+
 def test_operator__repairs_without_owning_anything(
     trecho: CLI, dsn: str, project: Path, make_role: Callable[..., str]
 ) -> None:

@@ -276,6 +276,20 @@ def test_projects__are_apart_for_readers_once_the_grant_on_all_is_taken_back(
             conn.execute(query.encode(), ("um",))
 
 
+def test_definers__are_owned_by_no_superuser_and_none_is_written_in_python(shared_db: Connection) -> None:
+    rows = shared_db.execute(
+        "SELECT p.oid::regprocedure::text AS name, p.prosecdef AS definer, r.rolsuper AS superuser, r.rolname AS owner, l.lanname AS language"
+        "  FROM pg_proc AS p JOIN pg_roles AS r ON r.oid = p.proowner JOIN pg_language AS l ON l.oid = p.prolang"
+        " WHERE p.pronamespace = 'trecho'::regnamespace"
+    ).fetchall()
+    python = [row for row in rows if row["language"] == "plpython3u"]
+    assert len(python) > 5 and not any(row["definer"] for row in python)
+    assert all(row["superuser"] for row in python)
+    definers = [row for row in rows if row["definer"]]
+    assert len(definers) > 40
+    assert {(row["owner"], row["superuser"]) for row in definers} == {("trecho_owner", False)}
+
+
 LOOK_ALIKES = (
     "CREATE TEMP TABLE documents (document_id bigint, project text, doc_id text)",
     "CREATE TEMP TABLE chunks (x integer)",

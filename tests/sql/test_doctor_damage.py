@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -484,6 +485,53 @@ def test_retired_id__still_resolves_after_its_chunk_was_damaged_and_mended(healt
     repair(healthy)
     row = healthy.execute("SELECT state, content FROM trecho.resolve(%s)", (old,)).fetchone()
     assert row is not None and row["state"] == "live" and "vácuo" in row["content"]
+
+
+def test_repair_beside_writers__loses_nothing_of_either(healthy: Connection, dsn: str) -> None:
+    """Two writers put the damaged documents again and again while they are mended."""
+    healthy.execute("UPDATE trecho.chunks SET content = content || '!' WHERE chunk_key % 2 = 0")
+    healthy.execute("DELETE FROM trecho.placements WHERE ordinal = 2")
+    texts = {path: text + "\n\nDepois.\n" for path, text in TEXTS.items()}
+    errors: list[Exception] = []
+
+    def put(paths: list[str]) -> None:
+        with session(dsn) as conn:
+            for path in paths * 3:
+                while True:
+                    try:
+                        conn.execute(
+                            "SELECT trecho.put_document('docs', %s, source_path => %s)", (texts[path], path)
+                        )
+                        break
+                    except psycopg.errors.DeadlockDetected:
+                        continue  # what callers are told to do
+                    except Exception as error:
+                        errors.append(error)
+                        return
+
+    paths = sorted(TEXTS)
+    threads = [threading.Thread(target=put, args=(order,)) for order in (paths, paths[::-1])]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        try:
+            healthy.execute("SELECT * FROM trecho.repair_index(max_rows => 5)").fetchall()
+        except psycopg.errors.DeadlockDetected:
+            continue
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    repair(healthy)
+    embed(healthy)
+    # They belong to a set and were written over by an application, which is for the next pass; nothing else is wrong.
+    assert findings(healthy).keys() <= UNMENDABLE
+    rows = healthy.execute(
+        "SELECT d.source, string_agg(c.content, '' ORDER BY p.ordinal) AS text FROM trecho.documents AS d"
+        "  JOIN trecho.placements AS p USING (document_id) JOIN trecho.chunks AS c ON c.chunk_key = p.chunk_key"
+        " WHERE d.source LIKE 'm/%' GROUP BY 1"
+    ).fetchall()
+    assert {r["source"] for r in rows} == set(TEXTS)
+    assert all("Depois." in r["text"] and "!" not in r["text"] for r in rows)
 
 
 def test_running_pass__keeps_what_it_is_about_to_place_and_is_no_finding(
