@@ -79,6 +79,7 @@ CREATE TABLE trecho.branches (
     last_completed_at       timestamptz,
     completed_index_version integer,
     last_commit             text,
+    last_rules              text,
     PRIMARY KEY (project, branch)
 );
 COMMENT ON TABLE trecho.branches IS 'One row per (project, branch) that a pass has completed.';
@@ -87,6 +88,7 @@ COMMENT ON COLUMN trecho.branches.branch IS 'Branch.';
 COMMENT ON COLUMN trecho.branches.last_completed_at IS 'When the last pass over it was published.';
 COMMENT ON COLUMN trecho.branches.completed_index_version IS 'Index version that pass was published into.';
 COMMENT ON COLUMN trecho.branches.last_commit IS 'Commit last indexed from git; NULL for plain folders.';
+COMMENT ON COLUMN trecho.branches.last_rules IS 'Hash of the rules (sources, patterns, limits, release) that the commit was read with; others make the next sync read the whole tree.';
 
 CREATE TABLE trecho.project_grants (
     role_name name NOT NULL,

@@ -196,19 +196,39 @@ $function$;
 COMMENT ON FUNCTION trecho._ensure_version() IS 'Number of the active version; makes the first one, with the wanted recipe, where there is none.';
 REVOKE ALL ON FUNCTION trecho._ensure_version() FROM PUBLIC;
 
+CREATE OR REPLACE FUNCTION trecho._load_lock_key(p_index_version integer)
+RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT hashtextextended('trecho.load', p_index_version)
+$function$;
+COMMENT ON FUNCTION trecho._load_lock_key(integer) IS
+    'Key of the advisory lock that writers of a version being built share, and that the building of its indexes takes alone.';
+REVOKE ALL ON FUNCTION trecho._load_lock_key(integer) FROM PUBLIC;
+
 CREATE OR REPLACE FUNCTION trecho._write_versions()
 RETURNS integer[]
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $function$
 DECLARE
-    v_active integer := trecho._ensure_version();
+    v_active   integer := trecho._ensure_version();
+    v_versions integer[] := ARRAY[v_active];
+    v_version  integer;
 BEGIN
-    RETURN ARRAY(SELECT v.index_version FROM trecho.index_versions AS v
-                  WHERE v.index_version = v_active OR v.state = 'building' ORDER BY 1);
+    FOR v_version IN SELECT v.index_version FROM trecho.index_versions AS v WHERE v.state = 'building' AND v.index_version <> v_active ORDER BY 1 LOOP
+        -- While trecho.end_bulk_load builds its indexes a version takes no chunks; a writer would wait that long. It gets the text afterwards,
+        -- from trecho.backfill_version.
+        IF pg_try_advisory_xact_lock_shared(trecho._load_lock_key(v_version)) THEN
+            v_versions := v_versions || v_version;
+        END IF;
+    END LOOP;
+    RETURN v_versions;
 END
 $function$;
-COMMENT ON FUNCTION trecho._write_versions() IS 'Versions that changed text goes to: the active one and every one being built.';
+COMMENT ON FUNCTION trecho._write_versions() IS
+    'Versions that changed text goes to: the active one and every one being built, but for those whose indexes are being built now.';
 REVOKE ALL ON FUNCTION trecho._write_versions() FROM PUBLIC;
 
 -- Shared by those who change what is published, until they commit; activate_version takes it alone. So nobody who read the set of versions before a

@@ -138,6 +138,18 @@ COMMENT ON FUNCTION trecho.pass_documents(bigint) IS
 REVOKE ALL ON FUNCTION trecho.pass_documents(bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.pass_documents(bigint) TO trecho_writer;
 
+CREATE OR REPLACE FUNCTION trecho._claimed_elsewhere(p_source text, p_owner text, p_source_set text)
+RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT CASE WHEN p_owner IS NULL OR p_owner = p_source_set THEN NULL
+                WHEN p_owner = '' THEN format('%s was put by an application, and source set %s also claims it', p_source, p_source_set)
+                ELSE format('%s is claimed by two source sets, %s and %s (trecho.rename_source_set hands a set over)', p_source, p_owner, p_source_set) END
+$function$;
+COMMENT ON FUNCTION trecho._claimed_elsewhere(text, text, text) IS 'Why a source set may not write a source that p_owner has (empty: an application; NULL: nobody); NULL when it may.';
+REVOKE ALL ON FUNCTION trecho._claimed_elsewhere(text, text, text) FROM PUBLIC;
+
 CREATE OR REPLACE FUNCTION trecho.stage_document(
     pass_id       bigint,
     scope         trecho.chunk_scope,
@@ -196,11 +208,7 @@ BEGIN
     ELSIF v_owner IS NOT NULL AND v_old.path IS DISTINCT FROM stage_document.path AND v_old.updated_at < v_pass.started_at THEN
         v_base := v_old.revision;
     END IF;
-    IF v_owner IS DISTINCT FROM v_pass.source_set AND v_owner IS NOT NULL THEN
-        v_error := CASE v_owner WHEN '' THEN format('%s was put by an application, and source set %s also claims it', v_source, v_pass.source_set)
-                                ELSE format('%s is claimed by two source sets, %s and %s (trecho.rename_source_set hands a set over)',
-                                            v_source, v_owner, v_pass.source_set) END;
-    END IF;
+    v_error := trecho._claimed_elsewhere(v_source, v_owner, v_pass.source_set);
     SELECT s.metadata ->> 'origin' INTO v_twin FROM trecho.staged_documents AS s
      WHERE s.pass_id = v_pass.pass_id AND s.source = v_source AND s.scope = 'session' AND s.metadata ->> 'origin' <> stage_document.path;
     IF v_twin IS NOT NULL THEN
@@ -222,6 +230,77 @@ COMMENT ON FUNCTION trecho.stage_document(bigint, trecho.chunk_scope, text, text
     'Give a running pass one new or changed document. A source that another set or an application owns is recorded as an error of that document; the rest of the pass goes on. Returns the source. Raises 22004 for NULL arguments, 22023 or 55000 for a pass that is not running, TR010 for a session without session_id when the server has no chunkers.';
 REVOKE ALL ON FUNCTION trecho.stage_document(bigint, trecho.chunk_scope, text, text, bigint, uuid, jsonb) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.stage_document(bigint, trecho.chunk_scope, text, text, bigint, uuid, jsonb) TO trecho_writer;
+
+CREATE OR REPLACE FUNCTION trecho.stage_documents(
+    pass_id        bigint,
+    scope          trecho.chunk_scope,
+    paths          text[],
+    contents       text[],   -- of the same length
+    base_revisions bigint[]  -- of the same length: what pass_documents gave, NULL where it gave none
+)
+RETURNS integer              -- documents staged
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+#variable_conflict use_column
+DECLARE
+    v_pass  trecho.passes;
+    v_count integer := coalesce(cardinality(stage_documents.paths), 0);
+    v_shas  bytea[];
+BEGIN
+    IF coalesce(cardinality(stage_documents.contents), 0) <> v_count OR coalesce(cardinality(stage_documents.base_revisions), 0) <> v_count THEN
+        RAISE EXCEPTION 'paths has % elements, contents %, base_revisions %', v_count,
+                        coalesce(cardinality(stage_documents.contents), 0), coalesce(cardinality(stage_documents.base_revisions), 0)
+            USING ERRCODE = 'array_subscript_error', HINT = 'Give one text and one revision for each path.';
+    END IF;
+    -- What is looked at one by one: the id of a session is in its text, and a path given twice is a document staged again.
+    IF stage_documents.scope = 'session' OR (SELECT count(DISTINCT p) FROM unnest(stage_documents.paths) AS p) <> v_count THEN
+        PERFORM trecho.stage_document(stage_documents.pass_id, stage_documents.scope, g.path, g.content, g.base_revision)
+           FROM unnest(stage_documents.paths, stage_documents.contents, stage_documents.base_revisions) AS g (path, content, base_revision);
+        RETURN v_count;
+    END IF;
+    v_pass := trecho._running_pass(stage_documents.pass_id);
+    IF stage_documents.scope IS NULL OR array_position(stage_documents.contents, NULL) IS NOT NULL
+       OR EXISTS (SELECT FROM unnest(stage_documents.paths) AS p WHERE coalesce(p, '') = '') THEN
+        RAISE EXCEPTION 'scope, paths and contents must not be NULL' USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    IF (SELECT max(octet_length(p)) FROM unnest(stage_documents.paths) AS p) > 1000 THEN
+        RAISE EXCEPTION 'a path has more than 1000 bytes'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Stage the documents one by one: trecho.stage_document names the path.';
+    END IF;
+
+    v_shas := ARRAY(SELECT sha256(convert_to(g.content, 'UTF8')) FROM unnest(stage_documents.contents) WITH ORDINALITY AS g (content, n) ORDER BY g.n);
+    INSERT INTO trecho.blobs (blob_sha, content, byte_count)
+    SELECT g.blob_sha, g.content, octet_length(g.content) FROM unnest(v_shas, stage_documents.contents) AS g (blob_sha, content)
+     ORDER BY g.blob_sha
+    ON CONFLICT (blob_sha) DO NOTHING;
+    -- The rest is trecho.stage_document for all of them at once.
+    INSERT INTO trecho.staged_documents (pass_id, source, action, scope, source_path, session_id, base_revision, planned_at)
+    SELECT v_pass.pass_id, d.source, 'remove', d.scope, d.source_path, d.session_id, d.revision, now()
+      FROM unnest(stage_documents.paths) AS g (path)
+      JOIN trecho.documents AS d ON d.project = v_pass.project AND d.branch = v_pass.branch AND d.path = g.path AND d.source <> g.path
+     WHERE d.source_set = v_pass.source_set
+    ON CONFLICT ON CONSTRAINT staged_documents_pkey DO NOTHING;
+    INSERT INTO trecho.staged_documents AS s (pass_id, source, action, scope, source_path, base_revision, blob_sha, error)
+    SELECT v_pass.pass_id, g.path, 'write', stage_documents.scope, g.path,
+           CASE WHEN o.source IS NULL AND EXISTS (SELECT FROM trecho.documents AS d
+                                                   WHERE d.project = v_pass.project AND d.branch = v_pass.branch AND d.path = g.path
+                                                     AND d.source_set = v_pass.source_set) THEN NULL
+                WHEN o.path IS DISTINCT FROM g.path AND o.updated_at < v_pass.started_at THEN o.revision
+                ELSE g.base_revision END,
+           g.blob_sha, trecho._claimed_elsewhere(g.path, o.source_set, v_pass.source_set)
+      FROM unnest(stage_documents.paths, v_shas, stage_documents.base_revisions) AS g (path, blob_sha, base_revision)
+      LEFT JOIN trecho.documents AS o ON o.project = v_pass.project AND o.branch = v_pass.branch AND o.source = g.path
+    ON CONFLICT ON CONSTRAINT staged_documents_pkey DO UPDATE
+       SET action = 'write', scope = excluded.scope, blob_sha = excluded.blob_sha, metadata = excluded.metadata, planned_at = NULL,
+           error = excluded.error, base_revision = coalesce(s.base_revision, excluded.base_revision);
+    RETURN v_count;
+END
+$function$;
+COMMENT ON FUNCTION trecho.stage_documents(bigint, trecho.chunk_scope, text[], text[], bigint[]) IS
+    'What trecho.stage_document does, for many documents at once; all or none of them are staged. Returns how many. Raises 2202E when the arrays differ in length, 22004 for NULL elements, 22023 for a path that is too long, 22023 or 55000 for a pass that is not running.';
+REVOKE ALL ON FUNCTION trecho.stage_documents(bigint, trecho.chunk_scope, text[], text[], bigint[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.stage_documents(bigint, trecho.chunk_scope, text[], text[], bigint[]) TO trecho_writer;
 
 CREATE OR REPLACE FUNCTION trecho.stage_removals(
     pass_id   bigint,
@@ -522,12 +601,17 @@ BEGIN
              WHERE d.project = p_pass.project AND d.branch = p_pass.branch
                AND NOT EXISTS (SELECT FROM staged AS s WHERE s.source = d.source)
         ), clash AS (
-            SELECT a.source, min(b.source) AS other, a.wanted
-              FROM future AS a
-              JOIN future AS b ON b.source <> a.source
-                              AND ((a.claimed AND b.claimed AND b.wanted = a.wanted) OR (a.claimed AND b.source = a.wanted) OR (b.claimed AND a.source = b.wanted))
-             WHERE a.is_staged AND (a.claimed OR b.claimed)
-             GROUP BY a.source, a.wanted
+            -- Three joins that can be hashed: one with OR would compare every document with every other.
+            SELECT c.source, min(c.other) AS other, c.wanted
+              FROM (SELECT a.source, b.source AS other, a.wanted FROM future AS a JOIN future AS b ON b.wanted = a.wanted
+                     WHERE a.is_staged AND a.claimed AND b.claimed AND b.source <> a.source
+                    UNION ALL
+                    SELECT a.source, b.source, a.wanted FROM future AS a JOIN future AS b ON b.source = a.wanted
+                     WHERE a.is_staged AND a.claimed AND b.source <> a.source
+                    UNION ALL
+                    SELECT a.source, b.source, a.wanted FROM future AS a JOIN future AS b ON b.wanted = a.source
+                     WHERE a.is_staged AND b.claimed AND b.source <> a.source) AS c
+             GROUP BY c.source, c.wanted
         )
         UPDATE trecho.staged_documents AS s
            SET error = format('%s: doc_id %s is also claimed by %s', c.source, c.wanted, c.other)
@@ -562,7 +646,8 @@ CREATE OR REPLACE FUNCTION trecho.publish_pass(
     allow_pending     boolean DEFAULT false,  -- publish chunks whose vector is not there yet: usable, not current
     allow_mass_delete boolean DEFAULT false,
     last_commit       text DEFAULT NULL,
-    skipped           jsonb DEFAULT '{}'      -- sources the client left out: reason -> count
+    skipped           jsonb DEFAULT '{}',     -- sources the client left out: reason -> count
+    rules             text DEFAULT NULL       -- with last_commit: hash of the rules it was read with
 )
 RETURNS trecho.passes                         -- the row of the pass, with its counts
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
@@ -685,16 +770,19 @@ BEGIN
              WHERE d.document_id = ANY (v_planned);
             v_pass.placements_written := v_pass.placements_written + trecho._replace_placements(v_version, v_planned, v_new, v_pass.pass_id);
             INSERT INTO trecho.indexed_documents AS i (index_version, document_id, blob_sha, chunk_count)
-            SELECT v_version, d.document_id, d.blob_sha, (SELECT count(*) FROM unnest(v_new) AS n WHERE n.document_id = d.document_id)
-              FROM trecho.documents AS d WHERE d.document_id = ANY (v_planned)
+            SELECT v_version, d.document_id, d.blob_sha, coalesce(n.placed, 0)
+              FROM trecho.documents AS d
+              LEFT JOIN (SELECT u.document_id, count(*) AS placed FROM unnest(v_new) AS u GROUP BY u.document_id) AS n ON n.document_id = d.document_id
+             WHERE d.document_id = ANY (v_planned)
             ON CONFLICT ON CONSTRAINT indexed_documents_pkey DO UPDATE SET blob_sha = excluded.blob_sha, chunk_count = excluded.chunk_count;
         END LOOP;
     END LOOP;
 
-    INSERT INTO trecho.branches AS b (project, branch, last_completed_at, completed_index_version, last_commit)
-    VALUES (v_pass.project, v_pass.branch, now(), v_active, publish_pass.last_commit)
+    INSERT INTO trecho.branches AS b (project, branch, last_completed_at, completed_index_version, last_commit, last_rules)
+    VALUES (v_pass.project, v_pass.branch, now(), v_active, publish_pass.last_commit, publish_pass.rules)
     ON CONFLICT ON CONSTRAINT branches_pkey DO UPDATE
-       SET last_completed_at = now(), completed_index_version = v_active, last_commit = coalesce(excluded.last_commit, b.last_commit);
+       SET last_completed_at = now(), completed_index_version = v_active, last_commit = coalesce(excluded.last_commit, b.last_commit),
+           last_rules = CASE WHEN excluded.last_commit IS NULL THEN b.last_rules ELSE excluded.last_rules END;
 
     UPDATE trecho.passes AS p
        SET outcome = 'published', finished_at = clock_timestamp(), documents_written = v_pass.documents_written,
@@ -711,10 +799,10 @@ BEGIN
     RETURN v_pass;
 END
 $function$;
-COMMENT ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb) IS
+COMMENT ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb, text) IS
     'Make a planned pass visible, all of it in this transaction: placements, documents, removals, tombstones, branch. The lock stays until trecho.release_pass after the commit, or the end of the connection. Documents in error keep their published form and are listed in errors; what an application wrote meanwhile stays. Raises TR005 when this connection does not hold the lock, 55000 when something is not planned or embedded, TR009 when a full pass would remove everything, or over half and at least 20 documents.';
-REVOKE ALL ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb) TO trecho_writer;
+REVOKE ALL ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb, text) TO trecho_writer;
 
 CREATE OR REPLACE FUNCTION trecho.abandon_pass(
     pass_id bigint,
@@ -764,7 +852,7 @@ REVOKE ALL ON FUNCTION trecho.release_pass(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.release_pass(text) TO trecho_writer;
 
 CREATE OR REPLACE FUNCTION trecho.branch_commit(project text, branch text)
-RETURNS TABLE (last_commit text, clean boolean)
+RETURNS TABLE (last_commit text, clean boolean, last_rules text)
 LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $function$
@@ -778,11 +866,12 @@ AS $function$
                             WHERE d.project = branch_commit.project AND d.branch = branch_commit.branch AND d.diverged)
            AND NOT EXISTS (SELECT FROM trecho.tombstones AS t
                             WHERE t.project = branch_commit.project AND t.branch = branch_commit.branch AND t.source_set <> ''
-                              AND t.pass_id IS NULL AND t.removed_at >= b.last_completed_at)
+                              AND t.pass_id IS NULL AND t.removed_at >= b.last_completed_at),
+           b.last_rules
       FROM trecho.branches AS b
      WHERE b.project = branch_commit.project AND b.branch = branch_commit.branch
 $function$;
 COMMENT ON FUNCTION trecho.branch_commit(text, text) IS
-    'Commit a branch was last brought to from git, and whether the last pass of each of its sets published every document and no application changed one since; where not, the next one must read the whole tree. No row for a branch without a completed pass.';
+    'Commit a branch was last brought to from git, whether the last pass of each of its sets published every document and no application changed one since, and the hash of the rules it was read with; where not clean, or with other rules, the next one must read the whole tree. No row for a branch without a completed pass.';
 REVOKE ALL ON FUNCTION trecho.branch_commit(text, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.branch_commit(text, text) TO trecho_writer;

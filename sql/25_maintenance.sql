@@ -84,6 +84,17 @@ BEGIN
     v_busy := ARRAY(SELECT p.project FROM (SELECT DISTINCT d.project FROM trecho.chunks AS d) AS p
                      WHERE NOT pg_try_advisory_xact_lock(trecho._pass_lock_key(p.project)));
 
+    -- What killed passes staged: the lock that they held is to be had. (A session that runs a pass itself would get it, too.)
+    UPDATE trecho.passes AS p SET outcome = 'abandoned', finished_at = now(), error = 'its connection ended before it was published'
+     WHERE p.outcome = 'running' AND p.backend_pid <> pg_backend_pid()
+       AND p.project IN (SELECT d.project FROM (SELECT DISTINCT r.project FROM trecho.passes AS r WHERE r.outcome = 'running') AS d
+                          WHERE pg_try_advisory_xact_lock(trecho._pass_lock_key(d.project)));
+    DELETE FROM trecho.staged_documents AS s
+     WHERE s.ctid = ANY (ARRAY(SELECT o.ctid FROM trecho.staged_documents AS o JOIN trecho.passes AS p ON p.pass_id = o.pass_id
+                                WHERE p.outcome <> 'running' LIMIT v_left));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_left := v_left - v_count;
+
     -- Locked first and looked at again in a second statement, which sees what was placed meanwhile.
     SELECT array_agg(u.index_version), array_agg(u.chunk_key) INTO v_versions, v_keys
       FROM (SELECT c.index_version, c.chunk_key FROM trecho.chunks AS c
@@ -92,7 +103,7 @@ BEGIN
                AND NOT EXISTS (SELECT FROM trecho.staged_placements AS s WHERE s.index_version = c.index_version AND s.chunk_key = c.chunk_key)
                AND NOT EXISTS (SELECT FROM trecho.retired_chunks AS r
                                 WHERE r.index_version = c.index_version AND r.chunk_key = c.chunk_key AND r.retired_at >= v_before)
-             LIMIT v_left FOR UPDATE OF c SKIP LOCKED) AS u;
+             LIMIT greatest(v_left, 0) FOR UPDATE OF c SKIP LOCKED) AS u;
     DELETE FROM trecho.chunks AS c
      USING unnest(v_versions, v_keys) AS u (index_version, chunk_key)
      WHERE c.index_version = u.index_version AND c.chunk_key = u.chunk_key
@@ -102,11 +113,21 @@ BEGIN
 
     -- Vectors whose text no chunk has any more, and attempts likewise.
     DELETE FROM trecho.staged_embeddings AS e
-     WHERE e.created_at < v_before
-       AND NOT EXISTS (SELECT FROM trecho.chunks AS c WHERE c.index_version = e.index_version AND c.text_hash = e.text_hash);
+     WHERE e.ctid = ANY (ARRAY(
+           SELECT o.ctid FROM trecho.staged_embeddings AS o
+            WHERE o.created_at < v_before
+              AND NOT EXISTS (SELECT FROM trecho.chunks AS c WHERE c.index_version = o.index_version AND c.text_hash = o.text_hash)
+            LIMIT greatest(v_left, 0) FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_left := v_left - v_count;
     DELETE FROM trecho.embedding_attempts AS a
-     WHERE coalesce(a.lease_until, '-infinity') < now()
-       AND NOT EXISTS (SELECT FROM trecho.chunks AS c WHERE c.index_version = a.index_version AND c.text_hash = a.text_hash);
+     WHERE a.ctid = ANY (ARRAY(
+           SELECT o.ctid FROM trecho.embedding_attempts AS o
+            WHERE coalesce(o.lease_until, '-infinity') < now()
+              AND NOT EXISTS (SELECT FROM trecho.chunks AS c WHERE c.index_version = o.index_version AND c.text_hash = o.text_hash)
+            LIMIT greatest(v_left, 0) FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    v_left := v_left - v_count;
 
     WITH unused AS (
         SELECT b.blob_sha FROM trecho.blobs AS b
@@ -141,12 +162,13 @@ BEGIN
            AND NOT EXISTS (SELECT FROM trecho.staged_placements AS s WHERE s.index_version = c.index_version AND s.chunk_key = c.chunk_key)
            AND NOT EXISTS (SELECT FROM trecho.retired_chunks AS r
                             WHERE r.index_version = c.index_version AND r.chunk_key = c.chunk_key AND r.retired_at >= v_before)
+        UNION ALL SELECT FROM trecho.staged_documents AS s JOIN trecho.passes AS p ON p.pass_id = s.pass_id WHERE p.outcome <> 'running'
         UNION ALL SELECT FROM trecho.retired_chunks AS r WHERE r.retired_at < v_audit
         UNION ALL SELECT FROM trecho.tombstones AS t WHERE t.removed_at < v_audit) AS x);
 END
 $function$;
 COMMENT ON FUNCTION trecho.gc(integer) IS
-    'Delete, after the grace period, chunks that no placement refers to, their vectors and texts, and, after the retention period, old audit rows; at most max_rows per call. Readers are not blocked. A project with a running pass is left for later. Returns how many rows are left, 0 when done. Raises 22023 for max_rows below 1.';
+    'Delete what killed passes staged, after the grace period chunks that no placement refers to, their vectors and texts, and, after the retention period, old audit rows; at most max_rows per call. Readers are not blocked. A project with a running pass is left for later. Returns how many rows are left, 0 when done. Raises 22023 for max_rows below 1.';
 REVOKE ALL ON FUNCTION trecho.gc(integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.gc(integer) TO trecho_operator;
 

@@ -1,7 +1,8 @@
 -- Embedding: what text a vector is made of, the queue of texts that need one, vectors in flight, failures, quarantine.
 --
--- The queue is derived from rows. A text is pending while a chunk of an active or building version has no vector, none is staged for it, it is
--- not held back, and it has not failed too often. The partial index chunks_N_pending is that queue; embedding_attempts adds who has a text now.
+-- The queue is derived from rows. A text is pending while a chunk of an active or building version that is placed, or staged by a running pass,
+-- has no vector, none is staged for it, it is not held back, and it has not failed too often. The partial index chunks_N_pending is that queue;
+-- embedding_attempts adds who has a text now.
 -- Dynamic SQL names the leaf, so that no other partition (one that is being dropped, say) is locked. Functions that read the queue hold
 -- the planner to index scans, because statistics of a queue are always stale, and write look-ups as scalar subqueries, which cannot be turned into
 -- a join the wrong way round; jit is off there, since a scan that is switched off and taken all the same has a cost that would start it.
@@ -230,6 +231,33 @@ $function$;
 COMMENT ON FUNCTION trecho._end_dead_leases() IS 'Free the texts of workers whose connection is gone, counting a failure for each.';
 REVOKE ALL ON FUNCTION trecho._end_dead_leases() FROM PUBLIC;
 
+-- Passes whose connection still holds the lock of its project: what a killed one staged is nobody's work until a pass stages it again.
+CREATE OR REPLACE FUNCTION trecho._live_passes()
+RETURNS bigint[]
+LANGUAGE sql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT coalesce(array_agg(p.pass_id), '{}') FROM trecho.passes AS p
+     WHERE p.outcome = 'running' AND trecho._pass_lock_holder(p.project) = p.backend_pid
+$function$;
+COMMENT ON FUNCTION trecho._live_passes() IS 'Passes that run and whose connection lives.';
+REVOKE ALL ON FUNCTION trecho._live_passes() FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION trecho._wanted_condition(p_index_version integer)
+RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT format($query$coalesce(
+        (SELECT true FROM trecho.%I AS p WHERE p.chunk_key = c.chunk_key LIMIT 1),
+        (SELECT true FROM trecho.staged_placements AS s
+          WHERE s.index_version = %s AND s.chunk_key = c.chunk_key AND s.pass_id = ANY ((SELECT trecho._live_passes())::bigint[]) LIMIT 1))
+        $query$, 'placements_' || p_index_version, p_index_version)
+$function$;
+COMMENT ON FUNCTION trecho._wanted_condition(integer) IS
+    'Condition on a chunk c of a version, as text: it is placed, or a running pass is about to place it. What is neither is left to gc.';
+REVOKE ALL ON FUNCTION trecho._wanted_condition(integer) FROM PUBLIC;
+
 -- Starts at a random point of the hash order and wraps round: workers meet seldom, and texts whose vectors are staged already are not all read
 -- again by every call.
 CREATE OR REPLACE FUNCTION trecho._claim_embeddings(p_worker text, p_index_version integer, p_max_texts integer, p_max_bytes bigint, p_lease interval)
@@ -277,10 +305,12 @@ BEGIN
                                      WHERE a.index_version = $1 AND a.text_hash = c.text_hash
                                        AND (a.lease_until > clock_timestamp() OR a.attempt_count >= trecho._max_attempts()
                                             OR a.last_attempt_at + trecho._retry_delay(a.attempt_count) > clock_timestamp())) IS NULL
+                               AND %s
                              ORDER BY c.text_hash LIMIT $4
                                FOR UPDATE OF c SKIP LOCKED) AS p
                      GROUP BY p.text_hash) AS q
-            $query$, v_leaf) INTO v_read, v_sizes USING p_index_version, v_from, v_to, p_max_texts - v_texts;
+            $query$, v_leaf, trecho._wanted_condition(p_index_version))
+           INTO v_read, v_sizes USING p_index_version, v_from, v_to, p_max_texts - v_texts;
         IF v_read IS NULL THEN
             EXIT WHEN v_to IS NOT NULL;
             v_from := '';
@@ -471,16 +501,27 @@ BEGIN
         WITH given AS MATERIALIZED (
             SELECT DISTINCT ON (i.text_hash) i.text_hash, i.embedding
               FROM unnest($1, $2) AS i (text_hash, embedding)
-             WHERE (SELECT true FROM trecho.%I AS c WHERE c.text_hash = i.text_hash AND c.embedding IS NULL AND NOT c.quarantined LIMIT 1)
+             WHERE (SELECT true FROM trecho.%1$I AS c WHERE c.text_hash = i.text_hash AND c.embedding IS NULL AND NOT c.quarantined LIMIT 1)
                AND (SELECT a.lease_until > clock_timestamp() AND a.leased_by <> $4 FROM trecho.embedding_attempts AS a
                      WHERE a.index_version = $3 AND a.text_hash = i.text_hash) IS NOT TRUE
              ORDER BY i.text_hash)
-        INSERT INTO trecho.staged_embeddings (index_version, text_hash, embedding)
-        SELECT $3, g.text_hash, g.embedding FROM given AS g ORDER BY g.text_hash
-        ON CONFLICT ON CONSTRAINT staged_embeddings_pkey DO NOTHING
-        $query$, 'chunks_' || store_embeddings.index_version)
+        $query$ || CASE WHEN to_regclass(format('trecho.%I', 'chunks_' || store_embeddings.index_version || '_vectors')) IS NULL THEN $query$
+        -- No HNSW, as while an index is loaded for the first time: onto the chunk at once costs half of staging and moving.
+        , applied AS (
+            UPDATE trecho.%1$I AS c SET embedding = g.embedding FROM given AS g
+             WHERE c.text_hash = g.text_hash AND c.embedding IS NULL AND NOT c.quarantined
+            RETURNING c.text_hash)
+        SELECT count(DISTINCT a.text_hash) FROM applied AS a
+        $query$ ELSE $query$
+        , staged AS (
+            INSERT INTO trecho.staged_embeddings (index_version, text_hash, embedding)
+            SELECT $3, g.text_hash, g.embedding FROM given AS g ORDER BY g.text_hash
+            ON CONFLICT ON CONSTRAINT staged_embeddings_pkey DO NOTHING
+            RETURNING text_hash)
+        SELECT count(*) FROM staged
+        $query$ END, 'chunks_' || store_embeddings.index_version)
+      INTO v_count
       USING store_embeddings.text_hashes, store_embeddings.embeddings, store_embeddings.index_version, store_embeddings.worker;
-    GET DIAGNOSTICS v_count = ROW_COUNT;
 
     -- Gone with their leases are the failures of these texts; what another worker holds stays.
     DELETE FROM trecho.embedding_attempts AS a
@@ -490,7 +531,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION trecho.store_embeddings(text, integer, bytea[], @extschema:vector@.vector[]) IS
-    'Stage vectors for texts of a version; trecho.apply_embeddings puts them on chunks. Texts that no chunk wants any more, or that another worker holds, are skipped. Raises 22023 when counts differ or a vector is NULL, zero or not of 768 numbers; then nothing is stored.';
+    'Stage vectors for texts of a version; trecho.apply_embeddings puts them on chunks (they go there at once while the version has no HNSW index). Texts that no chunk wants any more, or that another worker holds, are skipped. Raises 22023 when counts differ or a vector is NULL, zero or not of 768 numbers; then nothing is stored.';
 REVOKE ALL ON FUNCTION trecho.store_embeddings(text, integer, bytea[], @extschema:vector@.vector[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.store_embeddings(text, integer, bytea[], @extschema:vector@.vector[]) TO trecho_writer;
 
@@ -652,7 +693,9 @@ BEGIN
     LOOP
         RETURN QUERY EXECUTE format($query$
             WITH wanted AS MATERIALIZED (
-                SELECT c.text_hash, c.quarantined FROM trecho.%I AS c WHERE c.embedding IS NULL GROUP BY 1, 2),
+                SELECT c.text_hash, c.quarantined FROM trecho.%I AS c
+                 WHERE c.embedding IS NULL AND %s
+                 GROUP BY 1, 2),
             texts AS (
                 SELECT w.quarantined, a.lease_until > clock_timestamp() AS leased, coalesce(a.attempt_count, 0) AS attempt_count,
                        a.last_attempt_at + trecho._retry_delay(a.attempt_count) AS retry_at
@@ -669,12 +712,12 @@ BEGIN
                    count(*) FILTER (WHERE s.state = 'failed'), count(*) FILTER (WHERE s.state = 'quarantined'),
                    (SELECT count(*) FROM trecho.staged_embeddings AS e WHERE e.index_version = $1)
               FROM states AS s
-            $query$, 'chunks_' || version) USING version;
+            $query$, 'chunks_' || version, trecho._wanted_condition(version)) USING version;
     END LOOP;
 END
 $function$;
 COMMENT ON FUNCTION trecho.pending_embeddings(integer) IS
-    'One row per version: how many texts need a vector, are with a worker, wait after a failure, have failed, are held back; and vectors to be applied. Texts, not chunks: equal texts count once. Raises TR001 for an unknown version.';
+    'One row per version: how many texts need a vector, are with a worker, wait after a failure, have failed, are held back; and vectors to be applied. Texts, not chunks: equal texts count once, and texts that nothing places or is about to place do not count. Raises TR001 for an unknown version.';
 REVOKE ALL ON FUNCTION trecho.pending_embeddings(integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.pending_embeddings(integer) TO trecho_writer, trecho_operator;
 
@@ -711,7 +754,8 @@ AS $function$
          WHERE c.embedding IS NULL AND NOT c.quarantined AND ($2 IS NULL OR c.created_at < $2)
            AND NOT EXISTS (SELECT FROM trecho.embedding_attempts AS a
                             WHERE a.index_version = $1 AND a.text_hash = c.text_hash AND a.attempt_count >= trecho._max_attempts())
-        $query$, 'chunks_' || p_index_version)
+           AND %s
+        $query$, 'chunks_' || p_index_version, trecho._wanted_condition(p_index_version))
         || CASE WHEN p_staged THEN '' ELSE
            'AND NOT EXISTS (SELECT FROM trecho.staged_embeddings AS s WHERE s.index_version = $1 AND s.text_hash = c.text_hash)' END
 $function$;

@@ -83,13 +83,17 @@ BEGIN
      WHERE v.state = 'building' AND v.index_version IS DISTINCT FROM v_version;
     IF v_version IS NULL AND (begin_version_build."full" OR EXISTS (SELECT FROM trecho.drift())) THEN
         v_version := trecho._create_version(v_wanted, 'building');
+        -- Much is about to be loaded: the search indexes come after it (trecho.end_bulk_load).
+        IF (SELECT count(*) FROM (SELECT FROM trecho.documents AS d LIMIT trecho._bulk_documents()) AS l) >= trecho._bulk_documents() THEN
+            EXECUTE format('DROP INDEX trecho.%I, trecho.%I', 'chunks_' || v_version || '_words', 'chunks_' || v_version || '_vectors');
+        END IF;
         UPDATE trecho.index_versions AS v SET reuse_vectors = NOT begin_version_build."full" WHERE v.index_version = v_version;
     END IF;
     RETURN v_version;
 END
 $function$;
 COMMENT ON FUNCTION trecho.begin_version_build(boolean) IS
-    'Version that is being built for the wanted recipe: the one begun before, or a new one when the active version drifted or full is true. Builds of other recipes are given up. From then on changed text goes to it too. NULL: nothing to build.';
+    'Version that is being built for the wanted recipe: the one begun before, or a new one when the active version drifted or full is true. Builds of other recipes are given up. From then on changed text goes to it too. Where there is much to load it has no search indexes yet: trecho.end_bulk_load builds them after the load. NULL: nothing to build.';
 REVOKE ALL ON FUNCTION trecho.begin_version_build(boolean) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.begin_version_build(boolean) TO trecho_writer, trecho_operator;
 
@@ -209,6 +213,10 @@ DECLARE
     v_waiting bigint;
     v_pass    bigint;
 BEGIN
+    IF NOT trecho._has_search_indexes(p_index_version) THEN
+        RAISE EXCEPTION 'index version % has no search indexes yet', p_index_version
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('SELECT trecho.end_bulk_load(%s) builds them.', p_index_version);
+    END IF;
     SELECT count(*) INTO v_missing FROM trecho._missing_documents(p_index_version);
     IF NOT p_force THEN
         EXECUTE format('SELECT count(DISTINCT w.text_hash) FROM (%s) AS w', trecho._pending_texts_query(p_index_version, true)) INTO v_waiting
@@ -235,7 +243,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION trecho._require_complete(integer, timestamptz, boolean) IS
-    'Raises 55000 when a version lacks documents or vectors, 55006 while a pass runs that does not know of it.';
+    'Raises 55000 when a version lacks documents, vectors or its search indexes, 55006 while a pass runs that does not know of it.';
 REVOKE ALL ON FUNCTION trecho._require_complete(integer, timestamptz, boolean) FROM PUBLIC;
 
 -- Short: a few rows. Writers wait while it has its lock, and 80 ms while it waits for it; then it gives up and the caller tries again. Searches

@@ -23,7 +23,7 @@ def value(conn: Connection, query: str, *parameters: Any) -> Any:
 def add_texts(
     conn: Connection, contents: Iterable[str], *, version: int = 1, source: str = "a.md"
 ) -> dict[str, bytes]:
-    """One chunk for each content, with no vector. Returns: content -> text_hash."""
+    """One chunk for each content, placed, with no vector. Returns: content -> text_hash."""
     value(conn, "SELECT trecho._ensure_version()")
     rows = conn.execute(
         "INSERT INTO trecho.chunks (index_version, project, scope, source_path, kind, content, content_hash, text_hash)"
@@ -32,7 +32,19 @@ def add_texts(
         " FROM unnest(%(contents)s::text[]) AS c RETURNING content, text_hash",
         {"version": version, "source": source, "contents": list(contents)},
     ).fetchall()
+    place_all(conn, version)
     return {row["content"]: row["text_hash"] for row in rows}
+
+
+def place_all(conn: Connection, version: int = 1) -> None:
+    """Place every chunk that is not, each in a document of its own that is not there: only chunks are looked at."""
+    conn.execute(
+        "INSERT INTO trecho.placements (index_version, document_id, ordinal, chunk_key, project, branch, chunk_id,"
+        " anchor, start_line, end_line) SELECT c.index_version, -c.chunk_key, 1, c.chunk_key, c.project, 'main',"
+        " 'a:' || c.chunk_key, 'a', 1, 1 FROM trecho.chunks AS c WHERE c.index_version = %s AND NOT EXISTS"
+        " (SELECT FROM trecho.placements AS p WHERE p.index_version = c.index_version AND p.chunk_key = c.chunk_key)",
+        (version,),
+    )
 
 
 def add_version(conn: Connection, state: str = "building", **recipe: Any) -> int:

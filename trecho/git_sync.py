@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from trecho_chunkers.languages import language_of
 
+from trecho import __version__
 from trecho.config import FILE_NAME, Config, Source, load_config, parse_config
 from trecho.console import note
 from trecho.db import connection
@@ -77,11 +80,20 @@ def sync_commit(
     target: project and branch. whole: read the whole tree even where a commit is recorded.
     """
     project, branch = target
-    recorded, clean = _recorded(dsn, project, branch)
-    before = None if whole or recorded is None or not clean else repo.commit(recorded)
-    if recorded is not None and not whole and before is None:
-        why = f"commit {recorded[:12]} is gone" if clean else "the last pass left documents out"
-        note(f"note: reading the whole tree: {why}")
+    rules = _rules(config, max_document_bytes)
+    last = _recorded(dsn, project, branch)
+    before = None
+    if last is not None and last["last_commit"] is not None and not whole:
+        why = ""
+        if not last["clean"]:
+            why = "the last pass left documents out"
+        elif last["last_rules"] != rules:
+            why = "its configuration has changed"
+        else:
+            before = repo.commit(last["last_commit"])
+            why = f"commit {last['last_commit'][:12]} is gone" if before is None else ""
+        if why:
+            note(f"note: reading the whole tree: {why}")
     tree = repo.tree(commit)
     entries, removed = tree, frozenset[str]()
     if before is not None:
@@ -102,7 +114,7 @@ def sync_commit(
     owned = _owners(config.sources, entries)
     outcomes: list[Outcome] = []
     for number, source in enumerate(config.sources, 1):
-        last = number == len(config.sources) and all(o.state == "published" for o in outcomes)
+        last_set = number == len(config.sources) and all(o.state == "published" for o in outcomes)
         outcomes.append(
             run(
                 Target(
@@ -110,17 +122,28 @@ def sync_commit(
                 ),
                 _files(repo, owned[source.set_name], exclusions, max_document_bytes),
                 replace(
-                    options, removed=None if before is None else removed, last_commit=commit if last else None
+                    options,
+                    removed=None if before is None else removed,
+                    last_commit=commit if last_set else None,
+                    rules=rules,
                 ),
             )
         )
     return outcomes
 
 
-def _recorded(dsn: str, project: str, branch: str) -> tuple[str | None, bool]:
+def _recorded(dsn: str, project: str, branch: str) -> dict[str, Any] | None:
     with connection(dsn, application_name="trecho sync", autocommit=True) as conn:
-        row = conn.execute("SELECT * FROM trecho.branch_commit(%s, %s)", (project, branch)).fetchone()
-    return (row["last_commit"], row["clean"]) if row else (None, True)
+        return conn.execute("SELECT * FROM trecho.branch_commit(%s, %s)", (project, branch)).fetchone()
+
+
+def _rules(config: Config, max_document_bytes: int) -> str:
+    """Hash of what decides, apart from files of the commit, which paths are documents of which source.
+
+    The release counts: what it leaves out by itself may be another release's document.
+    """
+    sources = [(s.set_name, s.prefix, s.scope, s.include, s.exclude) for s in config.sources]
+    return hashlib.sha256(repr((__version__, max_document_bytes, sources)).encode()).hexdigest()
 
 
 def _owners(sources: tuple[Source, ...], entries: tuple[Entry, ...]) -> dict[str, list[Entry]]:

@@ -13,12 +13,9 @@ from typing import Any
 
 import psycopg
 from psycopg.types.json import Jsonb
-from trecho_chunkers.describe import describe
-from trecho_chunkers.model import ChunkError
 
 from trecho.db import Connection, connect
 from trecho.errors import LockNotHeld, from_database
-from trecho.secrets_gate import hold_staged
 from trecho.sources import SourceFile
 
 # Documents sent in one pipeline, and their most characters: few round trips, bounded memory.
@@ -50,7 +47,8 @@ class Target:
 class Options:
     """How a pass works.
 
-    embed: None publishes without vectors. removed: for a difference, the paths that are gone. jobs: connections that
+    embed: None publishes without vectors. removed: for a difference, the paths that are gone. last_commit,
+    rules: recorded for the branch. jobs: connections that
     chunk at once, 0 for one per core up to 4.
     """
 
@@ -59,6 +57,7 @@ class Options:
     allow_mass_delete: bool = False
     removed: frozenset[str] | None = None
     last_commit: str | None = None
+    rules: str | None = None
     jobs: int = 0
 
 
@@ -129,6 +128,14 @@ def refuse_pooler(conn: Connection) -> None:
         )
 
 
+class _CannotDescribe(Exception):
+    """The chunkers of this process refuse a text."""
+
+    def __init__(self, error: Any) -> None:
+        super().__init__(str(error))
+        self.sqlstate: str = error.sqlstate
+
+
 @dataclass
 class _Seen:
     """Paths that a source has. unreadable: what cannot be read now, where a folder ends in a slash."""
@@ -192,6 +199,9 @@ class _Pass:
         if staged:
             self._plan(staged)
             self.progress.phase("secrets")
+            # Here and below: a pass with nothing to do does not wait for what it does not use.
+            from trecho.secrets_gate import hold_staged
+
             outcome.quarantined = hold_staged(self.conn, self.pass_id)
         if self.options.embed is not None:
             outcome.embedded, outcome.provider_calls = self.options.embed(self.conn, self.progress.embed)
@@ -208,13 +218,14 @@ class _Pass:
         row = self.conn.execute(
             "SELECT p.*, s.active_version AS index_version"
             "  FROM trecho.publish_pass(%s, allow_pending => %s, allow_mass_delete => %s, last_commit => %s,"
-            "                           skipped => %s) AS p, trecho.query_recipe() AS s (active_version)",
+            "                           skipped => %s, rules => %s) AS p, trecho.query_recipe() AS s (active_version)",
             (
                 self.pass_id,
                 self.options.embed is None,
                 self.options.allow_mass_delete,
                 self.options.last_commit,
                 Jsonb(dict(outcome.skipped)),
+                self.options.rules,
             ),
         ).fetchone()
         outcome.counts = dict(row or {})
@@ -283,15 +294,12 @@ class _Pass:
             yield file.path, file.data.decode(), row["revision"] if row else None
 
     def _send(self, batch: list[tuple[str, str, int | None]], outcome: Outcome) -> int:
-        """Stage a batch in one pipeline; one by one where something in it is refused, so that only that is left out."""
-        query = "SELECT trecho.stage_document(%s, %s::trecho.chunk_scope, %s, %s, %s, %s)"
+        """Stage a batch at once; one by one where something in it is refused, so that only that is left out."""
         try:
-            with self.conn.transaction(), self.conn.pipeline(), self.conn.cursor() as cursor:
-                for path, text, revision in batch:
-                    session = self._session_id(path, text)
-                    cursor.execute(query, (self.pass_id, self.target.scope, path, text, revision, session))
+            with self.conn.transaction():
+                self._send_all(batch)
             return len(batch)
-        except (psycopg.DatabaseError, ChunkError) as error:
+        except (psycopg.DatabaseError, _CannotDescribe) as error:
             if len(batch) > 1 and not self.conn.closed:
                 return sum(self._send([item], outcome) for item in batch)
             if not isinstance(error, psycopg.DataError) and error.sqlstate not in ("TR008", "22023", "XX000"):
@@ -300,11 +308,31 @@ class _Pass:
             outcome.failed.append(f"{batch[0][0]}: {why}")
             return 0
 
+    def _send_all(self, batch: list[tuple[str, str, int | None]]) -> None:
+        if len(batch) > 1 and self.target.scope != "session":
+            paths, texts, revisions = zip(*batch, strict=True)
+            self.conn.execute(
+                "SELECT trecho.stage_documents(%s, %s::trecho.chunk_scope, %b, %b, %s::bigint[])",
+                (self.pass_id, self.target.scope, list(paths), list(texts), list(revisions)),
+            )
+            return
+        query = "SELECT trecho.stage_document(%s, %s::trecho.chunk_scope, %s, %s, %s, %s)"
+        with self.conn.pipeline(), self.conn.cursor() as cursor:
+            for path, text, revision in batch:
+                session = self._session_id(path, text)
+                cursor.execute(query, (self.pass_id, self.target.scope, path, text, revision, session))
+
     def _session_id(self, path: str, text: str) -> str | None:
         """What the server would ask its chunkers for, where it has none; None where it does that itself."""
         if self.target.scope != "session" or not self.options.client_chunking:
             return None
-        return describe(path, text, "session", self.target.project).session_id
+        from trecho_chunkers.describe import describe
+        from trecho_chunkers.model import ChunkError
+
+        try:
+            return describe(path, text, "session", self.target.project).session_id
+        except ChunkError as error:
+            raise _CannotDescribe(error) from error
 
     def _plan(self, total: int) -> None:
         if self.options.client_chunking:

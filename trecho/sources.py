@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from trecho.config import Source
-from trecho.errors import UsageError
+from trecho.errors import TrechoError, UsageError
 from trecho.exclusions import Exclusions
+
+# Reason of a link to a folder, whatever its name: nothing below it is read.
+LINKED_FOLDER = "link-to-folder"
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,7 @@ class SourceFile:
 def read_folder(source: Source, max_document_bytes: int) -> Iterator[SourceFile]:
     """Every file of the source that its patterns name; those left out come with their reason.
 
-    Raises: UsageError when the folder is not there.
+    Raises: UsageError when the folder is not there, TrechoError when it goes while it is read.
     """
     if not source.root.is_dir():
         raise UsageError(
@@ -32,7 +37,7 @@ def read_folder(source: Source, max_document_bytes: int) -> Iterator[SourceFile]
         )
     exclusions = Exclusions.from_folder(source.root, max_document_bytes=max_document_bytes)
     wanted = source.matcher()
-    for relative, entry in _walk(source.root, exclusions):
+    for relative, entry, kind in _walk(source.root, exclusions):
         try:
             relative.encode()
         except UnicodeEncodeError:
@@ -42,9 +47,12 @@ def read_folder(source: Source, max_document_bytes: int) -> Iterator[SourceFile]
         if isinstance(entry, OSError):
             yield SourceFile(source.prefix + relative, None, f"unreadable ({entry.strerror})")
             continue
+        if kind == LINKED_FOLDER:
+            yield SourceFile(source.prefix + relative, None, kind)
+            continue
         if not wanted(relative):
             continue
-        reason = exclusions.path_reason(relative)
+        reason = exclusions.path_reason(relative) or kind or None
         if (
             reason is None
             and entry.is_symlink()
@@ -55,6 +63,8 @@ def read_folder(source: Source, max_document_bytes: int) -> Iterator[SourceFile]
         if reason is None:
             try:
                 data, reason = _read(entry, exclusions)
+            except FileNotFoundError:
+                continue  # it went since it was listed
             except OSError as error:
                 reason = f"unreadable ({error.strerror})"
         yield SourceFile(source.prefix + relative, data, reason or "")
@@ -62,16 +72,27 @@ def read_folder(source: Source, max_document_bytes: int) -> Iterator[SourceFile]
 
 def _read(entry: os.DirEntry[str], exclusions: Exclusions) -> tuple[bytes | None, str | None]:
     """The bytes of a file, or why it is left out; a file that is too large is not read."""
-    if entry.stat().st_size > exclusions.max_document_bytes:
-        return None, "too-large"
-    with open(entry.path, "rb") as file:
-        data = file.read()
+    limit = exclusions.max_document_bytes
+    # Not waiting for the writer of a pipe that has taken the place of the file since it was listed.
+    number = os.open(entry.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        info = os.fstat(number)
+        if not stat.S_ISREG(info.st_mode):
+            return None, "special"
+        if info.st_size > limit:
+            return None, "too-large"
+        data = block = os.read(number, limit + 1)
+        while block and len(data) <= limit:
+            block = os.read(number, limit + 1)  # usually nothing: the end of the file
+            data += block
+    finally:
+        os.close(number)
     reason = exclusions.content_reason(data)
     return (None, reason) if reason else (data, None)
 
 
-def _walk(root: Path, exclusions: Exclusions) -> Iterator[tuple[str, os.DirEntry[str] | OSError]]:
-    """Files below root, folder by folder, or why one cannot be read (a folder ends in a slash).
+def _walk(root: Path, exclusions: Exclusions) -> Iterator[tuple[str, os.DirEntry[str] | OSError, str]]:
+    """Files below root, folder by folder, or why one cannot be read (a folder ends in a slash); and what is no file.
 
     Excluded folders are not entered; links to folders are not followed.
     """
@@ -83,9 +104,11 @@ def _walk(root: Path, exclusions: Exclusions) -> Iterator[tuple[str, os.DirEntry
             with os.scandir(root / folder) as found:
                 entries = sorted(found, key=lambda e: e.name)
         except FileNotFoundError:
+            if not folder:
+                raise _gone(root) from None
             continue  # it went while the others were read
         except OSError as error:
-            yield folder + "/", error
+            yield folder + "/", error, ""
             continue
         for entry in entries:
             relative = f"{folder}/{entry.name}" if folder else entry.name
@@ -93,8 +116,37 @@ def _walk(root: Path, exclusions: Exclusions) -> Iterator[tuple[str, os.DirEntry
                 if entry.is_dir(follow_symlinks=False):
                     if not exclusions.prunes(relative):
                         below.append(relative)
-                elif entry.is_file():
-                    yield relative, entry
+                elif kind := _kind(entry):
+                    if kind != LINKED_FOLDER or not exclusions.prunes(relative):
+                        yield relative, entry, kind
+                else:
+                    yield relative, entry, ""
             except OSError as error:
-                yield relative, error
+                yield relative, error, ""
         pending.extend(reversed(below))
+    if not root.is_dir():
+        # What was not found in it any more is not known to be removed.
+        raise _gone(root)
+
+
+def _gone(root: Path) -> TrechoError:
+    return TrechoError(
+        f"{root} went away while it was read", hint="Nothing was changed. Sync again when it is there."
+    )
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    """What an entry is that is neither a folder nor a file, as a reason to leave it out; empty for a file."""
+    if entry.is_file(follow_symlinks=False):
+        return ""
+    if not entry.is_symlink():
+        return "special"  # a pipe, a socket or a device: reading it could wait for ever
+    try:
+        mode = entry.stat().st_mode
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return "link-broken"
+        raise
+    if stat.S_ISDIR(mode):
+        return LINKED_FOLDER
+    return "" if stat.S_ISREG(mode) else "special"

@@ -110,6 +110,11 @@ def build(
             result = replace(result, documents=documents, embedded=report, rounds=result.rounds + 1)
             if report.problems or stop.is_set():
                 break
+            tell("indexing", 0, 1)
+            if _value(conn, "SELECT trecho.end_bulk_load(%s)", version):
+                # What was written meanwhile went to the active version alone.
+                documents += _backfill(conn, version, tell, stop)
+                result = replace(result, documents=documents)
             if not turn:
                 # Paused, or the next sync or worker would turn searches to it.
                 conn.execute("SELECT trecho.pause_version(%s)", (version,))

@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from embedding_rows import Connection, add_texts, add_version, counts, value, vector
+from embedding_rows import Connection, add_texts, add_version, counts, place_all, value, vector
 from misbehaving_server import MisbehavingServer, vector_of
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
@@ -500,6 +500,7 @@ def test_kill_9_of_three_of_four_workers_loses_nothing_and_pays_only_what_was_in
         " FROM generate_series(1, %s) AS n",
         (total,),
     )
+    place_all(index)
     provider_server.always = "hang"
     provider_server.hang_s = 0.02
     shares = sorted(random.uniform(0.02, 0.8) for _ in range(3))

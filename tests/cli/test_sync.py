@@ -83,6 +83,7 @@ def test_any_folder__each_refused_file_is_named_with_its_reason_and_the_rest_ind
         "nulo.md": "binary",
         "grande.md": "too-large",
         "ligado.md": "link-outside",
+        "quebrado.md": "link-broken",
     }
     assert sorted(line.partition(":")[0].rpartition("/")[2] for line in outcome["failed"]) == [
         "id-1.md",
@@ -381,3 +382,159 @@ def test_a_renamed_set__can_be_handed_over(trecho: CLI, dsn: str, tmp_path: Path
     with psycopg.connect(dsn, autocommit=True) as conn:
         assert conn.execute("SELECT trecho.rename_source_set('velho', 'novo')").fetchone() == (1,)
     assert synced(trecho, dsn, str(tmp_path / "d"), "--set", "novo")[0]["unchanged"] == 1
+
+
+def test_what_is_no_file__is_counted_with_its_reason(trecho: CLI, dsn: str, tmp_path: Path) -> None:
+    import os
+    import socket
+
+    folder = tmp_path / "d"
+    write(folder, {"a.md": doc("A"), "sub/b.md": doc("B")})
+    os.mkfifo(folder / "cano.md")
+    (folder / "solto.md").symlink_to("nada.md")
+    (folder / "volta.md").symlink_to("volta.md")
+    (folder / "dispositivo.md").symlink_to("/dev/zero")
+    (folder / "atalho").symlink_to("sub")
+    (folder / "node_modules").symlink_to("sub")  # excluded by its name, whatever it is
+    with socket.socket(socket.AF_UNIX) as listener, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)  # the path of a socket is short
+        listener.bind("tomada.md")
+        patch.undo()
+        outcome = synced(trecho, dsn, str(folder))[0]
+    assert outcome["skipped"] == {"special": 3, "link-broken": 2, "link-to-folder": 1}
+    assert {f["path"].rpartition("/")[2]: f["reason"] for f in outcome["skipped_files"]} == {
+        "cano.md": "special",
+        "tomada.md": "special",
+        "dispositivo.md": "special",
+        "solto.md": "link-broken",
+        "volta.md": "link-broken",
+        "atalho": "link-to-folder",
+    }
+    assert sources(dsn) == ["d/a.md", "d/sub/b.md"]
+
+
+def test_odd_names__are_documents_like_others(trecho: CLI, dsn: str, tmp_path: Path) -> None:
+    names = [
+        "com\nquebra.md",
+        "Caso.md",
+        "caso.md",
+        "a'b\"c\\d.md",
+        "-f.md",
+        " .md",
+        "é/õ.md",
+        "%s {} $1.md",
+        "📄.md",
+    ]
+    folder = tmp_path / "d"
+    write(folder, {name: doc(f"N{number}") for number, name in enumerate(names)})
+    assert synced(trecho, dsn, str(folder))[0]["counts"]["documents_written"] == len(names)
+    assert sources(dsn) == sorted(f"d/{name}" for name in names)
+    assert synced(trecho, dsn, str(folder))[0]["unchanged"] == len(names)
+    (folder / "Caso.md").unlink()
+    assert synced(trecho, dsn, str(folder))[0]["counts"]["documents_removed"] == 1
+    assert "d/caso.md" in sources(dsn)
+
+
+def test_a_path_too_long_to_be_indexed__is_named_and_the_rest_goes_on(
+    trecho: CLI, dsn: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "d"
+    deep = "/".join(["x" * 200] * 6)
+    write(folder, {"a.md": doc("A"), "b.md": doc("B"), f"{deep}/c.md": doc("C")})
+    outcome = synced(trecho, dsn, str(folder), code=7)[0]
+    assert len(outcome["failed"]) == 1 and "at most 1000" in outcome["failed"][0]
+    assert sources(dsn) == ["d/a.md", "d/b.md"]
+
+
+def test_a_file_that_goes_while_the_folder_is_read__is_gone(
+    trecho: CLI, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+
+    folder = tmp_path / "d"
+    write(folder, {name: doc(name) for name in ("a.md", "b.md", "sub/c.md")})
+    synced(trecho, dsn, str(folder))
+    opening = os.open
+
+    def removing(path: Any, *args: Any) -> int:
+        if str(path).endswith("a.md"):
+            (folder / "b.md").unlink()
+        return opening(path, *args)
+
+    monkeypatch.setattr("trecho.sources.os.open", removing)
+    outcome = synced(trecho, dsn, str(folder))[0]
+    assert (outcome["failed"], outcome["counts"]["documents_removed"]) == ([], 1)
+    assert sources(dsn) == ["d/a.md", "d/sub/c.md"]
+
+
+@pytest.mark.parametrize("when", ["a.md", "z.md"])
+def test_a_folder_that_goes_while_it_is_read__changes_nothing(
+    trecho: CLI, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    import os
+
+    folder = tmp_path / "d"
+    write(folder, {name: doc(name) for name in ("a.md", "sub/c.md", "sub/d.md", "z.md")})
+    synced(trecho, dsn, str(folder))
+    whole, opening = sources(dsn), os.open
+
+    def leaving(path: Any, *args: Any) -> int:
+        number = opening(path, *args)
+        if str(path).endswith(when):
+            folder.rename(tmp_path / "fora")
+        return number
+
+    monkeypatch.setattr("trecho.sources.os.open", leaving)
+    ran = trecho("sync", str(folder), "--no-embed", "--allow-mass-delete", dsn=dsn)
+    assert ran.code == 1 and "went away while it was read" in ran.err
+    assert sources(dsn) == whole
+
+
+def test_a_file_that_grows_while_it_is_read__is_too_large(
+    trecho: CLI, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+
+    folder = tmp_path / "d"
+    write(folder, {"a.md": doc("A"), "b.md": doc("B")})
+    measuring = os.fstat
+
+    def growing(number: int) -> os.stat_result:
+        info = measuring(number)
+        if info.st_ino == (folder / "b.md").stat().st_ino:
+            with open(folder / "b.md", "a") as file:
+                file.write("x" * 600_000)
+        return info
+
+    monkeypatch.setattr("trecho.sources.os.fstat", growing)
+    outcome = synced(trecho, dsn, str(folder))[0]
+    assert outcome["skipped"] == {"too-large": 1}
+    assert sources(dsn) == ["d/a.md"]
+
+
+def test_syncs_of_two_sets_at_once__both_end_true(trecho: CLI, dsn: str, tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from trecho.config import folder_source
+    from trecho.reconcile import Options, Outcome, Target, run_pass
+    from trecho.sources import read_folder
+
+    for name in ("um", "dois"):
+        write(tmp_path / name, {f"{n}.md": doc(f"{name} {n}") for n in range(30)})
+
+    def sync(project: str, name: str) -> Outcome:
+        source = folder_source(tmp_path / name, "docs", name)
+        while True:
+            outcome = run_pass(
+                dsn, Target(project, "main", name, "docs"), read_folder(source, 1 << 19), Options()
+            )
+            if outcome.state == "published":
+                return outcome
+            assert outcome.state == "skipped" and outcome.holder is not None
+
+    with ThreadPoolExecutor(4) as pool:
+        ran = [
+            pool.submit(sync, project, name) for project in ("default", "outro") for name in ("um", "dois")
+        ]
+        assert [f.result().counts["documents_written"] for f in ran] == [30, 30, 30, 30]
+    assert len(sources(dsn)) == 120

@@ -195,6 +195,38 @@ def test_rule_files_that_change__are_applied_to_the_whole_tree(trecho: CLI, dsn:
     assert set(documents(dsn)) == {"g/x.md"}
 
 
+def test_a_configuration_outside_the_commit_that_changes__is_applied_to_the_whole_tree(
+    trecho: CLI, dsn: str, repo: Repo, tmp_path: Path
+) -> None:
+    given = tmp_path / "fora.toml"
+    given.write_text('[[source]]\nset = "d"\npath = "."\nexclude = ["g/"]\n')
+    repo.commit({"a.md": doc("A"), "g/x.md": doc("X"), "h/y.md": doc("Y")})
+    synced(trecho, dsn, repo, "--git", "--config", str(given))
+    assert set(documents(dsn)) == {"a.md", "h/y.md"}
+    ran = trecho("sync", "--git", "--repo", str(repo.path), "--config", str(given), "--no-embed", dsn=dsn)
+    assert ran.code == 0 and "whole tree" not in ran.err
+
+    given.write_text('[[source]]\nset = "d"\npath = "."\nexclude = ["h/"]\n')
+    ran = trecho("sync", "--git", "--repo", str(repo.path), "--config", str(given), "--no-embed", dsn=dsn)
+    assert ran.code == 0 and "whole tree: its configuration has changed" in ran.err
+    assert set(documents(dsn)) == {"a.md", "g/x.md"}
+    # So do limits.
+    given.write_text('[chunking]\nmax_document_bytes = 10\n\n[[source]]\nset = "d"\npath = "."\n')
+    ran = trecho(
+        "sync",
+        "--git",
+        "--repo",
+        str(repo.path),
+        "--config",
+        str(given),
+        "--no-embed",
+        "--allow-mass-delete",
+        dsn=dsn,
+    )
+    assert ran.code == 0 and "whole tree" in ran.err
+    assert documents(dsn) == {}
+
+
 def test_documents_that_failed__are_tried_again_though_they_did_not_change(
     trecho: CLI, dsn: str, repo: Repo
 ) -> None:

@@ -72,6 +72,7 @@ CREATE TABLE trecho.branches (
     last_completed_at timestamp with time zone,
     completed_index_version integer,
     last_commit text,
+    last_rules text,
     CONSTRAINT branches_pkey PRIMARY KEY (project, branch)
 ); -- owner trecho_owner, rights default
 CREATE TABLE trecho.chunks (
@@ -501,6 +502,14 @@ CREATE FUNCTION trecho._attached(p_index_version integer)
     RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._build_search_indexes(p_index_version integer)
+    RETURNS void
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._bulk_documents()
+    RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._caller()
     RETURNS name
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER
@@ -528,6 +537,10 @@ CREATE FUNCTION trecho._check_recipe(p_recipe jsonb)
 CREATE FUNCTION trecho._claim_embeddings(p_worker text, p_index_version integer, p_max_texts integer, p_max_bytes bigint, p_lease interval)
     RETURNS SETOF trecho.claimed_text
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET jit=off SET enable_seqscan=off SET enable_bitmapscan=off SET enable_hashjoin=off SET enable_mergejoin=off
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._claimed_elsewhere(p_source text, p_owner text, p_source_set text)
+    RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._create_partitions(p_index_version integer)
     RETURNS void
@@ -581,6 +594,10 @@ CREATE FUNCTION trecho._has_chunkers()
     RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._has_search_indexes(p_index_version integer)
+    RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._hold_versions()
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
@@ -596,6 +613,14 @@ CREATE FUNCTION trecho._is_held(p_context text, p_content text)
 CREATE FUNCTION trecho._known_embeddings(p_index_version integer, p_text_hashes bytea[])
     RETURNS TABLE(text_hash bytea, embedding @extension@.vector)
     LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET jit=off SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._live_passes()
+    RETURNS bigint[]
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._load_lock_key(p_index_version integer)
+    RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._lock_doc_ids(p_project text, p_branch text, p_wanted text[])
     RETURNS void
@@ -773,6 +798,10 @@ CREATE FUNCTION trecho._versions_lock_key()
     RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._wanted_condition(p_index_version integer)
+    RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._wanted_indexes(p_index_version integer)
     RETURNS TABLE(table_name text, index_name text, method text, ddl text)
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
@@ -814,7 +843,7 @@ CREATE FUNCTION trecho.begin_version_build("full" boolean DEFAULT false)
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.branch_commit(project text, branch text)
-    RETURNS TABLE(last_commit text, clean boolean)
+    RETURNS TABLE(last_commit text, clean boolean, last_rules text)
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.check_embedding_probe(index_version integer, embedding @extension@.vector)
@@ -913,10 +942,10 @@ CREATE FUNCTION trecho.embedding_text(index_version integer, context text, conte
     RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute trecho_writer=execute
-CREATE FUNCTION trecho.end_bulk_load()
-    RETURNS void
+CREATE FUNCTION trecho.end_bulk_load(index_version integer DEFAULT NULL::integer)
+    RETURNS boolean
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
-    -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.evidence(query text, embedding @extension@.vector DEFAULT NULL::@extension@.vector, index_version integer DEFAULT NULL::integer, max_chars integer DEFAULT 8000, k integer DEFAULT 20, mode text DEFAULT 'hybrid'::text, project text DEFAULT 'default'::text, branch text DEFAULT 'main'::text, scopes trecho.chunk_scope[] DEFAULT NULL::trecho.chunk_scope[], session_id uuid DEFAULT NULL::uuid, path_prefix text DEFAULT NULL::text, languages text[] DEFAULT NULL::text[], metadata_filter jsonb DEFAULT NULL::jsonb, updated_after timestamp with time zone DEFAULT NULL::timestamp with time zone, per_document integer DEFAULT 3, lexical_weight double precision DEFAULT 0.5, fusion text DEFAULT 'minmax'::text, prefix boolean DEFAULT false, ef_search integer DEFAULT NULL::integer)
     RETURNS text
     LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, @extension@, pg_temp
@@ -933,10 +962,6 @@ CREATE FUNCTION trecho.fail_embedding(worker text, index_version integer, text_h
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
-CREATE FUNCTION trecho.forget_vectors(index_version integer, chunk_keys bigint[])
-    RETURNS integer
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
-    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.gc(max_rows integer DEFAULT 10000)
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
@@ -1021,7 +1046,7 @@ CREATE FUNCTION trecho.plan_pass(pass_id bigint, max_documents integer DEFAULT 5
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
-CREATE FUNCTION trecho.publish_pass(pass_id bigint, allow_pending boolean DEFAULT false, allow_mass_delete boolean DEFAULT false, last_commit text DEFAULT NULL::text, skipped jsonb DEFAULT '{}'::jsonb)
+CREATE FUNCTION trecho.publish_pass(pass_id bigint, allow_pending boolean DEFAULT false, allow_mass_delete boolean DEFAULT false, last_commit text DEFAULT NULL::text, skipped jsonb DEFAULT '{}'::jsonb, rules text DEFAULT NULL::text)
     RETURNS trecho.passes
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
@@ -1101,10 +1126,6 @@ CREATE FUNCTION trecho.revoke_project(role name, project text)
     RETURNS boolean
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
-CREATE FUNCTION trecho.sample_vectors(max_texts integer DEFAULT 100, project text DEFAULT NULL::text)
-    RETURNS TABLE(index_version integer, chunk_key bigint, chunk_id text, text text)
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET jit=off
-    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.search(query text, embedding @extension@.vector DEFAULT NULL::@extension@.vector, index_version integer DEFAULT NULL::integer, k integer DEFAULT 10, skip integer DEFAULT 0, mode text DEFAULT 'hybrid'::text, project text DEFAULT 'default'::text, branch text DEFAULT 'main'::text, scopes trecho.chunk_scope[] DEFAULT NULL::trecho.chunk_scope[], session_id uuid DEFAULT NULL::uuid, path_prefix text DEFAULT NULL::text, languages text[] DEFAULT NULL::text[], metadata_filter jsonb DEFAULT NULL::jsonb, updated_after timestamp with time zone DEFAULT NULL::timestamp with time zone, per_document integer DEFAULT 1, lexical_weight double precision DEFAULT 0.5, fusion text DEFAULT 'minmax'::text, prefix boolean DEFAULT false, ef_search integer DEFAULT NULL::integer)
     RETURNS SETOF trecho.search_result
     LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, @extension@, pg_temp SET enable_seqscan=off SET plan_cache_mode=force_generic_plan
@@ -1119,6 +1140,10 @@ CREATE FUNCTION trecho.search_vector_1(p_context text, p_content text)
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho.stage_document(pass_id bigint, scope trecho.chunk_scope, path text, content text, base_revision bigint DEFAULT NULL::bigint, session_id uuid DEFAULT NULL::uuid, metadata jsonb DEFAULT '{}'::jsonb)
     RETURNS text
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
+CREATE FUNCTION trecho.stage_documents(pass_id bigint, scope trecho.chunk_scope, paths text[], contents text[], base_revisions bigint[])
+    RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.stage_removals(pass_id bigint, sources text[], revisions bigint[])
@@ -1141,7 +1166,3 @@ CREATE FUNCTION trecho.unplanned_documents(pass_id bigint, max_documents integer
     RETURNS TABLE(source text, scope trecho.chunk_scope, path text, content text, chunk_settings jsonb)
     LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
-CREATE FUNCTION trecho.vector_distances(index_version integer, chunk_keys bigint[], embeddings text[])
-    RETURNS TABLE(chunk_key bigint, distance double precision)
-    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
-    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute

@@ -83,8 +83,11 @@ def finish(trecho: CLI, dsn: str, folder: Path) -> None:
     """The next sync ends; a backend that has not noticed yet that its client is gone may keep the lock for a moment."""
     for _ in range(600):
         ran = trecho("sync", str(folder), "--set", "livro", "--json", dsn=dsn)
+        told = json.loads(ran.out)
+        if isinstance(told, dict) and told["code"] == "connection_failed":
+            continue  # a machine with much to do lets even a connection wait
         assert ran.code == 0, ran.err
-        if json.loads(ran.out)[0]["state"] == "published":
+        if told[0]["state"] == "published":
             return
         time.sleep(0.05)
     raise AssertionError("the lock of a dead pass remains")

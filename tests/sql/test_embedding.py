@@ -462,7 +462,9 @@ def test_quarantine__takes_the_vector_away_everywhere_until_released(shared_db: 
     listed = conn.execute(
         "SELECT reason, source, chunk_ids FROM trecho.list_quarantined('default')"
     ).fetchall()
-    assert listed == [{"reason": "Secret Keyword", "source": "a.md", "chunk_ids": []}] * 2
+    assert [(r["reason"], r["source"], len(r["chunk_ids"])) for r in listed] == [
+        ("Secret Keyword", "a.md", 1)
+    ] * 2
 
     assert value(conn, "SELECT trecho.release_text(%s)", texts["senha"]) == 2
     assert value(conn, "SELECT trecho.quarantine_text(%s, 'Secret Keyword')", texts["senha"]) is False

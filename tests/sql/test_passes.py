@@ -194,6 +194,82 @@ def test_killed_holder__frees_the_lock_and_the_next_pass_says_so(dsn: str) -> No
         assert counts["chunks_written"] < counts["chunks_computed"]
 
 
+def claimed(conn: Connection) -> list[str]:
+    """Every text that a worker would embed now."""
+    rows = conn.execute("SELECT text FROM trecho.claim_embeddings('w', 1000)").fetchall()
+    conn.execute("SELECT trecho.release_embeddings('w')")
+    return [r["text"] for r in rows]
+
+
+def pending(conn: Connection) -> int:
+    return int(value(conn, "SELECT sum(pending) FROM trecho.pending_embeddings()"))
+
+
+def test_what_a_killed_pass_cut__is_embedded_only_once_a_pass_wants_it_again(dsn: str) -> None:
+    with session(dsn) as one, session(dsn) as two:
+        pass_id = begin(one)
+        assert pass_id is not None
+        stage(one, pass_id, TEXTS)
+        while value(one, "SELECT trecho.plan_pass(%s)", pass_id):
+            pass
+        everything = claimed(two)
+        assert len(everything) == pending(two) == 18
+
+        two.execute("SELECT pg_terminate_backend(%s, 10000)", (one.info.backend_pid,))
+        assert (claimed(two), pending(two)) == ([], 0)
+        pass_id = begin(two)
+        assert pass_id is not None
+        stage(two, pass_id, {"m/3.md": TEXTS["m/3.md"]})
+        while value(two, "SELECT trecho.plan_pass(%s)", pass_id):
+            pass
+        wanted = claimed(two)
+        assert len(wanted) == pending(two) == 3
+        assert all("Doc 3" in text for text in wanted)
+        publish(two, pass_id)
+        assert sorted(claimed(two)) == sorted(wanted)
+
+
+def test_gc__clears_away_what_a_killed_pass_staged_and_leaves_a_running_one(dsn: str) -> None:
+    with session(dsn) as one, session(dsn) as two:
+        pass_id = begin(one)
+        assert pass_id is not None
+        stage(one, pass_id, TEXTS)
+        value(one, "SELECT trecho.plan_pass(%s)", pass_id)
+        for conn in (one, two):  # the very session of the pass may call it, too
+            assert value(conn, "SELECT trecho.gc()") == 0
+            assert value(two, "SELECT count(*) FROM trecho.staged_documents") == 6
+        two.execute("SELECT pg_terminate_backend(%s, 10000)", (one.info.backend_pid,))
+        left = [value(two, "SELECT trecho.gc(4)")]
+        while left[-1]:
+            left.append(value(two, "SELECT trecho.gc(4)"))
+        assert left == [2, 0]
+        assert value(two, "SELECT count(*) FROM trecho.staged_placements") == 0
+        row = two.execute("SELECT outcome, error FROM trecho.passes").fetchone()
+        assert row == {"outcome": "abandoned", "error": "its connection ended before it was published"}
+
+
+@pytest.mark.parametrize("how", ["removed", "edited", "abandoned"])
+def test_a_text_that_nothing_places_any_more__is_not_embedded(dsn: str, how: str) -> None:
+    with session(dsn) as conn:
+        reconcile(conn, {"m/0.md": TEXTS["m/0.md"], "m/1.md": TEXTS["m/1.md"]})
+        if how == "removed":
+            conn.execute("SELECT trecho.remove_document('docs', 'm/1.md')")
+        elif how == "edited":
+            reconcile(conn, {"m/0.md": TEXTS["m/0.md"], "m/1.md": "# Doc 0\n\nAbertura de Doc 0.\n"})
+        else:
+            pass_id = begin(conn)
+            assert pass_id is not None
+            stage(conn, pass_id, {"m/0.md": TEXTS["m/0.md"], "m/2.md": TEXTS["m/2.md"]})
+            value(conn, "SELECT trecho.plan_pass(%s)", pass_id)
+            conn.execute("SELECT trecho.abandon_pass(%s)", (pass_id,))
+        placed = conn.execute(
+            "SELECT DISTINCT trecho.embedding_text(1, c.context, c.content) AS text FROM trecho.chunks AS c"
+            " JOIN trecho.placements AS p ON p.index_version = 1 AND p.chunk_key = c.chunk_key"
+        ).fetchall()
+        assert sorted(claimed(conn)) == sorted(r["text"] for r in placed)
+        assert pending(conn) == len(placed)
+
+
 def test_put_during_a_pass__beats_it(dsn: str) -> None:
     with session(dsn) as conn, session(dsn) as app:
         reconcile(conn, TEXTS)
@@ -244,6 +320,48 @@ def test_put_in_flight_while_a_pass_publishes__is_not_overwritten(dsn: str) -> N
         assert "da aplicação" in contents(conn)["m/1.md"] and "do arquivo" in contents(conn)["m/0.md"]
 
 
+def test_steady_writers_of_the_same_documents__do_not_keep_a_pass_from_publishing(dsn: str) -> None:
+    paths = [f"m/{n}.md" for n in range(12)]
+    done, starved = threading.Event(), threading.Event()
+    errors: list[str] = []
+
+    def write(number: int) -> None:
+        count = 0
+        try:
+            with session(dsn) as app:
+                while not done.is_set():
+                    count += 1
+                    app.execute(
+                        "SELECT trecho.put_document('docs', %s, source_path => %s)",
+                        (f"# {number}\n\nPut {count}.\n", paths[(number + count) % len(paths)]),
+                    )
+                    if count > 5000:
+                        starved.set()
+                        return
+        except psycopg.Error as error:
+            errors.append(str(error))
+
+    with session(dsn) as conn:
+        reconcile(conn, {path: text_of(path) for path in paths})
+        writers = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+        for writer in writers:
+            writer.start()
+        try:
+            for word in ("um", "dois", "três"):
+                counts = reconcile(conn, {path: text_of(path, word) for path in paths})
+                # Each is published, or what an application wrote since it was read stays.
+                assert counts["documents_written"] + counts["documents_superseded"] == len(paths)
+        finally:
+            done.set()
+            for writer in writers:
+                writer.join()
+        assert errors == []
+        assert not starved.is_set()
+        # Once nobody writes, the next pass makes them what the source says.
+        reconcile(conn, {path: text_of(path, "fim") for path in paths})
+        assert all("fim" in text for text in contents(conn).values())
+
+
 def test_two_sets_that_claim_one_source__are_an_error_naming_both(dsn: str) -> None:
     with session(dsn) as conn:
         reconcile(conn, TEXTS)
@@ -269,6 +387,84 @@ def test_two_claims_to_one_id_in_a_pass__fail_those_two_and_publish_the_rest(dsn
         counts = reconcile(conn, {"a.md": text_of("A"), "b.md": claim.format("B"), "c.md": text_of("C")})
         assert counts["documents_failed"] == 0
         assert value(conn, "SELECT source FROM trecho.documents WHERE doc_id = 'politica'") == "b.md"
+
+
+def test_stage_documents__stages_what_stage_document_does_one_by_one(dsn: str) -> None:
+    uuid = "11111111-1111-4111-8111-111111111111"
+    session_text = f'{{"session_id": "{uuid}", "role": "user", "content": "Olá."}}\n'
+    cases: list[tuple[str, list[tuple[str, str]]]] = [
+        ("docs", [(p, text_of(p)) for p in ("m/novo.md", "m/0.md", "app/1.md", "x/outro.md", "s/1.jsonl")]),
+        (
+            "docs",
+            [("m/2.md", "um"), ("m/2.md", "dois"), ("m/3.md", "um")],
+        ),  # a path twice: the last one counts
+        ("session", [("s/1.jsonl", session_text), ("s/2.jsonl", session_text.replace("1111-", "2222-"))]),
+    ]
+    staged = (
+        "SELECT source, action, scope::text, source_path, session_id::text, base_revision, encode(blob_sha, 'hex') AS sha, metadata, error"
+        "  FROM trecho.staged_documents ORDER BY source"
+    )
+    with session(dsn) as conn:
+        reconcile(conn, TEXTS)
+        reconcile(conn, {"x/outro.md": "de outro"}, source_set="outro")
+        conn.execute("SELECT trecho.put_document('docs', 'app', source_path => 'app/1.md')")
+        pass_id = begin(conn, scope="session")
+        assert pass_id is not None
+        stage(conn, pass_id, {**TEXTS, "s/1.jsonl": session_text}, scope="session")
+        publish(conn, pass_id)
+        for scope, documents in cases:
+            got = []
+            for many in (True, False):
+                pass_id = begin(conn)
+                assert pass_id is not None
+                found = conn.execute("SELECT * FROM trecho.pass_documents(%s)", (pass_id,)).fetchall()
+                known = {r["path"]: r["revision"] for r in found}
+                if many:
+                    count = value(
+                        conn,
+                        "SELECT trecho.stage_documents(%s, %s::trecho.chunk_scope, %s, %s, %s::bigint[])",
+                        pass_id,
+                        scope,
+                        [path for path, _ in documents],
+                        [text for _, text in documents],
+                        [known.get(path) for path, _ in documents],
+                    )
+                    assert count == len(documents)
+                else:
+                    for path, text in documents:
+                        conn.execute(
+                            "SELECT trecho.stage_document(%s, %s::trecho.chunk_scope, %s, %s, %s)",
+                            (pass_id, scope, path, text, known.get(path)),
+                        )
+                got.append(conn.execute(staged).fetchall())
+                conn.execute("SELECT trecho.abandon_pass(%s)", (pass_id,))
+                conn.execute("SELECT trecho.release_pass()")
+            assert got[0] == got[1] != []
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "scope", "paths", "contents", "revisions"),
+    [
+        ("2202E", "docs", ["a.md"], ["a", "b"], [None]),
+        ("2202E", "docs", ["a.md"], ["a"], [None, None]),
+        ("22004", "docs", ["a.md", "b.md"], ["a", None], [None, None]),
+        ("22004", "docs", ["a.md", ""], ["a", "b"], [None, None]),
+        ("22004", None, ["a.md"], ["a"], [None]),
+        ("22023", "docs", ["a.md", "x" * 1001], ["a", "b"], [None, None]),
+    ],
+)
+def test_stage_documents__a_bad_batch_is_refused_and_nothing_of_it_staged(
+    dsn: str, sqlstate: str, scope: str | None, paths: list[str], contents: list[Any], revisions: list[Any]
+) -> None:
+    with session(dsn) as conn:
+        pass_id = begin(conn)
+        with pytest.raises(psycopg.DatabaseError) as caught:
+            conn.execute(
+                "SELECT trecho.stage_documents(%s, %s::trecho.chunk_scope, %s, %s, %s::bigint[])",
+                (pass_id, scope, paths, contents, revisions),
+            )
+        assert caught.value.sqlstate == sqlstate
+        assert value(conn, "SELECT count(*) FROM trecho.staged_documents") == 0
 
 
 def test_mass_delete__is_refused_and_allowed_when_said(dsn: str) -> None:
@@ -388,6 +584,99 @@ def test_bulk_load__builds_the_indexes_again_and_only_on_an_empty_version(dsn: s
         pass_id = begin(conn)
         assert value(conn, "SELECT trecho.begin_bulk_load(%s)", pass_id) is False
         assert value(conn, indexes) == 2
+
+
+def test_bulk_load__puts_vectors_on_their_chunks_without_staging_them(dsn: str) -> None:
+    with session(dsn) as conn:
+        pass_id = begin(conn)
+        assert pass_id is not None
+        assert value(conn, "SELECT trecho.begin_bulk_load(%s)", pass_id) is True
+        stage(conn, pass_id, TEXTS | {"m/copy.md": TEXTS["m/0.md"]})
+        while value(conn, "SELECT trecho.plan_pass(%s)", pass_id):
+            pass
+        rows = conn.execute("SELECT text_hash FROM trecho.claim_embeddings('w', 1000)").fetchall()
+        stored = value(
+            conn,
+            "SELECT trecho.store_embeddings('w', 1, %s, ARRAY(SELECT (array_fill(0.05::real, '{384}')"
+            " || array_fill(0::real, '{384}'))::vector FROM generate_series(1, %s)))",
+            [r["text_hash"] for r in rows],
+            len(rows),
+        )
+        assert stored == len(rows) == 18
+        assert value(conn, "SELECT count(*) FROM trecho.staged_embeddings") == 0
+        assert value(conn, "SELECT count(*) FROM trecho.embedding_attempts") == 0
+        assert value(conn, "SELECT count(*) FROM trecho.chunks WHERE embedding IS NULL") == 0
+        conn.execute("SELECT trecho.end_bulk_load()")
+        publish(conn, pass_id)
+        health = conn.execute("SELECT current, chunks FROM trecho.index_health()").fetchone()
+        assert health == {"current": True, "chunks": 21}
+
+
+def store_all(conn: Connection, version: int) -> int:
+    """Give every text that waits a vector. Returns how many did."""
+    rows = conn.execute(
+        "SELECT text_hash FROM trecho.claim_embeddings('w', 10000, 100000000, index_version => %s)",
+        (version,),
+    ).fetchall()
+    stored = value(
+        conn,
+        "SELECT trecho.store_embeddings('w', %s, %s, ARRAY(SELECT (array_fill(0.05::real, '{384}')"
+        " || array_fill(0::real, '{384}'))::vector FROM generate_series(1, %s)))",
+        version,
+        [r["text_hash"] for r in rows],
+        len(rows),
+    )
+    while value(conn, "SELECT trecho.apply_embeddings(%s)", version):
+        pass
+    return int(stored)
+
+
+def test_a_new_version_of_much__is_loaded_without_search_indexes_and_no_writer_waits_for_them(
+    dsn: str,
+) -> None:
+    indexes = "SELECT count(*) FROM pg_indexes WHERE schemaname = 'trecho' AND indexname IN ('chunks_2_words', 'chunks_2_vectors')"
+    with session(dsn) as conn, session(dsn) as app:
+        reconcile(conn, {f"m/{n}.md": f"# Doc {n}\n\nTexto {n}.\n" for n in range(200)})
+        assert value(conn, "SELECT trecho.begin_version_build(true)") == 2
+        assert value(conn, indexes) == 0
+        while value(conn, "SELECT trecho.backfill_version(2, 100)"):
+            pass
+        assert store_all(conn, 2) == 200
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="no search indexes"):
+            conn.execute("SELECT trecho.activate_version(2)")
+
+        with conn.transaction():
+            assert value(conn, "SELECT trecho.end_bulk_load(2)") is True
+            # Not committed: whoever wrote into the version now would wait.
+            app.execute("SET lock_timeout = '10s'")
+            app.execute("SELECT trecho.put_document('docs', 'Novo.', source_path => 'app/novo.md')")
+            app.execute("SELECT trecho.remove_document('docs', 'm/3.md')")
+            assert value(app, "SELECT count(*) FROM trecho.search('novo', mode => 'lexical')") == 1
+        assert value(conn, indexes) == 2
+        assert value(conn, "SELECT trecho.end_bulk_load(2)") is False
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="1 documents"):
+            conn.execute("SELECT trecho.activate_version(2)")
+        assert value(conn, "SELECT trecho.backfill_version(2)") == 0
+        assert store_all(conn, 2) == 1
+        assert value(conn, "SELECT trecho.activate_version(2)") is True
+        assert value(conn, "SELECT count(*) FROM trecho.search('novo', mode => 'lexical')") == 1
+        assert (
+            value(
+                conn,
+                "SELECT count(*) FROM trecho.search('doc 3', mode => 'lexical', path_prefix => 'm/3.md')",
+            )
+            == 0
+        )
+
+
+def test_a_sync_beside_a_build__leaves_the_indexes_of_the_new_version_to_its_end(dsn: str) -> None:
+    with session(dsn) as conn:
+        texts = {f"m/{n}.md": f"# Doc {n}\n\nTexto {n}.\n" for n in range(200)}
+        reconcile(conn, texts)
+        value(conn, "SELECT trecho.begin_version_build(true)")
+        reconcile(conn, texts | {"m/7.md": "# Doc 7\n\nOutro.\n"})
+        assert value(conn, "SELECT trecho.end_bulk_load()") is False
+        assert value(conn, "SELECT to_regclass('trecho.chunks_2_vectors') IS NULL") is True
 
 
 def test_a_reader_in_a_loop__sees_one_generation_or_the_other(
