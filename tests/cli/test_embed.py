@@ -367,6 +367,18 @@ def test_sync_and_embed__a_gate_that_is_broken_lets_nothing_out(
     assert trecho("embed", dsn=dsn).code == 0
 
 
+@pytest.mark.parametrize(
+    "arguments", [["embed"], ["embed", "--watch"], ["embed", "--list-quarantined"], ["version", "build"]]
+)
+def test_embed__a_database_without_the_schema_says_what_to_do(
+    empty_dsn: str, trecho: Callable[..., Any], arguments: list[str]
+) -> None:
+    ran = trecho(*arguments, dsn=empty_dsn)
+    assert ran.code == ExitCode.NOT_USABLE
+    assert "has no schema trecho" in ran.err
+    assert "hint: Run trecho migrate" in ran.err
+
+
 def test_embed__the_local_model_sees_everything_because_nothing_leaves(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as conn:
         add_texts(conn, [SECRETS["yaml"], "O prazo é de dez dias."])
