@@ -962,6 +962,10 @@ CREATE FUNCTION trecho.fail_embedding(worker text, index_version integer, text_h
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
+CREATE FUNCTION trecho.forget_vectors(index_version integer, chunk_keys bigint[])
+    RETURNS integer
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.gc(max_rows integer DEFAULT 10000)
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
@@ -1126,6 +1130,10 @@ CREATE FUNCTION trecho.revoke_project(role name, project text)
     RETURNS boolean
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
+CREATE FUNCTION trecho.sample_vectors(max_texts integer DEFAULT 100, project text DEFAULT NULL::text)
+    RETURNS TABLE(index_version integer, chunk_key bigint, chunk_id text, text text)
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET jit=off
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.search(query text, embedding @extension@.vector DEFAULT NULL::@extension@.vector, index_version integer DEFAULT NULL::integer, k integer DEFAULT 10, skip integer DEFAULT 0, mode text DEFAULT 'hybrid'::text, project text DEFAULT 'default'::text, branch text DEFAULT 'main'::text, scopes trecho.chunk_scope[] DEFAULT NULL::trecho.chunk_scope[], session_id uuid DEFAULT NULL::uuid, path_prefix text DEFAULT NULL::text, languages text[] DEFAULT NULL::text[], metadata_filter jsonb DEFAULT NULL::jsonb, updated_after timestamp with time zone DEFAULT NULL::timestamp with time zone, per_document integer DEFAULT 1, lexical_weight double precision DEFAULT 0.5, fusion text DEFAULT 'minmax'::text, prefix boolean DEFAULT false, ef_search integer DEFAULT NULL::integer)
     RETURNS SETOF trecho.search_result
     LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, @extension@, pg_temp SET enable_seqscan=off SET plan_cache_mode=force_generic_plan
@@ -1166,3 +1174,7 @@ CREATE FUNCTION trecho.unplanned_documents(pass_id bigint, max_documents integer
     RETURNS TABLE(source text, scope trecho.chunk_scope, path text, content text, chunk_settings jsonb)
     LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
+CREATE FUNCTION trecho.vector_distances(index_version integer, chunk_keys bigint[], embeddings text[])
+    RETURNS TABLE(chunk_key bigint, distance double precision)
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
