@@ -114,7 +114,11 @@ def _page(
             f"pid {health['running_pid']}"
         )
     if health["failed_documents"]:
-        errors = [error for row in passes if row["outcome"] == "published" for error in row["errors"]]
+        newest: dict[tuple[str, str], list[str]] = {}
+        for row in passes:  # the newest first
+            if row["outcome"] == "published":
+                newest.setdefault((row["branch"], row["source_set"]), row["errors"])
+        errors = [error for of_set in newest.values() for error in of_set]
         lines.append(
             f"left out   {health['failed_documents']} documents by the last publication of their set"
         )

@@ -66,6 +66,19 @@ def test_states__from_nothing_to_current_each_with_its_exit_code(
     assert f"{failed['chunk_id']}: recusado pelo provedor" in trecho("status", dsn=dsn).out
 
 
+def test_left_out__names_what_the_newest_pass_of_each_set_left_out_once(
+    trecho: CLI, dsn: str, tmp_path: Path
+) -> None:
+    for name in ("a.md", "b.md"):
+        (tmp_path / name).write_text("---\nid: um\n---\n" + TEXT.format(name))
+    (tmp_path / "c.md").write_text(TEXT.format("C"))
+    for _ in range(2):
+        assert trecho("sync", str(tmp_path), "--no-embed", dsn=dsn).code == 7
+    page = trecho("status", dsn=dsn).out
+    assert page.count("a.md: doc_id um is also claimed by") == 1
+    assert page.count("b.md: doc_id um is also claimed by") == 1
+
+
 def test_passes__one_that_runs_and_one_that_was_killed_are_told_apart(trecho: CLI, dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as other:
         other.execute("SELECT trecho.begin_pass('default', 'main', 's', '{docs}')")
