@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trecho.resources import Release
+from trecho.resources import Release, sha256
 from trecho.statements import Statement, quote_text
 
 OURS = ("trecho_owner", "trecho_reader", "trecho_writer", "trecho_operator")
@@ -85,16 +85,18 @@ class Drift:
     @property
     def clearance(self) -> str:
         """SQL that makes way for the file: CREATE OR REPLACE would keep its owner, rights and result type."""
+        # A superuser may run it, and the owner of the schema names what is in it: no name may end the quotation.
+        tag = f"$do_{sha256(self.object)[:32]}$"
         function = self.object.endswith(")")
         kind, rights = (
             ("FUNCTION", f"ON FUNCTION {self.object}") if function else ("VIEW", f"ON {self.object}")
         )
         lines = [
-            f"DO $do$ BEGIN DROP {kind} IF EXISTS {self.object};",
+            f"DO {tag} BEGIN DROP {kind} IF EXISTS {self.object};",
             "EXCEPTION WHEN dependent_objects_still_exist THEN  -- somebody's view uses it",
             f"    REVOKE ALL {rights} FROM PUBLIC, {', '.join(OURS[1:])};",
             *([f"    GRANT EXECUTE {rights} TO {OURS[0]};"] if function else []),
-            "END $do$",
+            f"END {tag}",
         ]
         return "\n".join(lines)
 

@@ -511,10 +511,13 @@ def operator_script(release: Release, facts: Facts, chunking: str, needs: Iterab
             lines.append(f"GRANT trecho_owner TO {role};  -- the role that migrates")
     made = {name: made_by(parse(text, name)) for name, text in privileged_sources(release, facts, chunking)}
     lines += [
-        # Else trecho migrate would take the new functions for altered ones.
+        # Else trecho migrate would take the new functions for altered ones. As the owner of the table: a trigger that
+        # it put there must not run as a superuser.
+        "SET LOCAL ROLE trecho_owner;",
         "DO $do$ BEGIN IF pg_catalog.to_regclass('trecho.schema_objects') IS NOT NULL THEN",
         note_objects(made, release) + ";",
         "END IF; END $do$;",
+        "RESET ROLE;",
         "COMMIT;",
         "",
     ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import uuid
 
 import pytest
 from dump_schema import dump
+from psycopg import sql
 from support import as_role
 from test_migrate import open_conn
 
@@ -228,3 +230,42 @@ def test_record__holds_in_every_database(trecho, dsn, empty_dsn):
     with open_conn(dsn) as conn, open_conn(empty_dsn) as other:
         query = "SELECT * FROM trecho.schema_objects ORDER BY 1"
         assert conn.execute(query).fetchall() == other.execute(query).fetchall()
+
+
+def test_migrate__names_of_the_owner_do_nothing_as_superuser(trecho, dsn, make_role):
+    """A superuser puts back chunk functions; who owns the schema may name types, rows and triggers as he likes."""
+    owner = as_role(dsn, make_role("trecho_owner"))
+    role = f"t{uuid.uuid4().hex[:8]}"  # a name is cut at 63 bytes
+    with open_conn(owner) as conn:
+        conn.execute("SET ROLE trecho_owner")
+        for number, end in enumerate(("$do$; ", "'; ", '"; ', "); END $do$; ")):
+            hostile = sql.Identifier("trecho", f"x{end}CREATE ROLE {role}; --")
+            conn.execute(sql.SQL("CREATE DOMAIN {} AS text").format(hostile))
+            conn.execute(
+                sql.SQL(
+                    "CREATE FUNCTION trecho.helper({}) RETURNS text LANGUAGE sql AS 'SELECT {}::text'"
+                ).format(hostile, number)
+            )
+        conn.execute("""
+            INSERT INTO trecho.schema_objects (object, file, fingerprint)
+            SELECT p.oid::regprocedure::text, 'sql/privileged/20_chunkers.sql', 'altered' FROM pg_proc AS p
+             WHERE p.proname = 'helper' AND p.pronamespace = 'trecho'::regnamespace
+        """)
+        body = "BEGIN IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN"
+        conn.execute(
+            sql.SQL(
+                "CREATE FUNCTION trecho.hostile() RETURNS trigger LANGUAGE plpgsql AS {};"
+                " CREATE TRIGGER hostile BEFORE INSERT OR DELETE ON trecho.schema_objects"
+                " FOR EACH STATEMENT EXECUTE FUNCTION trecho.hostile()"
+            ).format(sql.Literal(f"{body} CREATE ROLE {role}; END IF; RETURN NULL; END"))
+        )
+        handed_over = trecho("migrate", dsn=owner)
+        assert handed_over.code == 3
+    assert trecho("migrate", dsn=dsn).code == 0
+    with open_conn(dsn) as conn:
+        assert conn.execute("SELECT FROM pg_proc WHERE proname = 'helper'").fetchall() == []
+        conn.execute(handed_over.out.encode())
+        made = conn.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,)).fetchall()
+        if made:
+            conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+    assert made == []
