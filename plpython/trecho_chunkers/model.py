@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 # A SQL state of ours: the text cannot be chunked (docs/errors.md).
@@ -118,26 +118,48 @@ def _checked(key: str, value: object) -> int | bool:
     return value
 
 
-class Deadline:
-    """The moment at which chunking gives up. A statement timeout does not stop Python code; this does."""
+# Set by who runs inside a database server: says why the statement has to end, or None. Asked ten times a second.
+interrupted: Callable[[], BaseException | None] | None = None
+_SECONDS_BETWEEN_QUESTIONS = 0.1
 
-    __slots__ = ("_end", "timeout_ms")
+
+class Deadline:
+    """The moment at which chunking gives up. A statement timeout or a cancel does not stop Python code; this does."""
+
+    __slots__ = ("_cause", "_end", "_look", "timeout_ms")
 
     def __init__(self, timeout_ms: int) -> None:
+        now = time.monotonic()
         self.timeout_ms = timeout_ms
-        self._end = time.monotonic() + timeout_ms / 1000
+        self._end = now + timeout_ms / 1000
+        self._cause: BaseException | None = None
+        self._look = self._end  # nothing can be over before
+        if interrupted is not None:
+            self._look = min(self._end, now + _SECONDS_BETWEEN_QUESTIONS)
 
     def expired(self) -> bool:
-        return time.monotonic() >= self._end
+        now = time.monotonic()
+        return now >= self._look and self._over(now)
 
     def check(self) -> None:
-        """Raise ChunkError (TR008) once the time is used up. Costs about 0.1 microseconds."""
-        if time.monotonic() >= self._end:
+        """Raise once the time is used up: ChunkError (TR008), or what `interrupted` says. Costs 0.1 microseconds."""
+        if time.monotonic() >= self._look and self._over(time.monotonic()):
+            if self._cause is not None:
+                raise self._cause
             raise ChunkError(
                 f"chunking took longer than {self.timeout_ms} ms",
                 CANNOT_CHUNK,
                 "Raise the setting timeout_ms, or split the document.",
             )
+
+    def _over(self, now: float) -> bool:
+        if self._cause is None and interrupted is not None:
+            self._cause = interrupted()
+            self._look = min(self._end, now + _SECONDS_BETWEEN_QUESTIONS)
+        if self._cause is not None:
+            self._look = 0.0  # for good
+            return True
+        return now >= self._end
 
 
 class Lines:

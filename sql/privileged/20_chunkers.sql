@@ -96,10 +96,22 @@ TIME_USED = plpy.prepare(
 )
 
 
+LOOK = plpy.prepare("SELECT 1")
+
+
 def time_left_ms():
     """Milliseconds until statement_timeout, None without one: the timeout itself does not stop Python code."""
     row = plpy.execute(TIME_USED)[0]
     return max(1, int(row["most"] - row["used"])) if row["most"] else None
+
+
+def interrupted():
+    """Let the server look for a cancel, a timeout or the end of the connection; the error if there is one."""
+    try:
+        plpy.execute(LOOK)
+    except (plpy.Error, plpy.SPIError) as error:
+        return error
+    return None
 
 
 class Service:
@@ -131,7 +143,9 @@ class Service:
     def timed(self, work, settings):
         """Run work(settings) under the smaller of the setting timeout_ms and what statement_timeout leaves."""
         import json
+        from trecho_chunkers import model
         from trecho_chunkers.model import ChunkError, Settings
+        model.interrupted = interrupted
         given = Settings.from_json(None if settings is None else json.loads(settings))
         left = time_left_ms()
         cut = left is not None and left < given.timeout_ms
@@ -189,10 +203,10 @@ class Service:
             def report(module, package, problem_of, label=""):
                 version = path = None
                 try:
-                    if package:
-                        version = importlib.metadata.version(package)
-                    path = getattr(importlib.import_module(module), "__file__", None)
                     problem = problem_of()
+                    if problem is None:
+                        version = importlib.metadata.version(package) if package else None
+                        path = getattr(importlib.import_module(module), "__file__", None)
                 except Exception as error:
                     problem = "%s: %s" % (type(error).__name__, error)
                 return (module + label, version or STAMP, path, problem is None, problem)
@@ -350,7 +364,7 @@ if GD.get("trecho_stamp") != "{{chunker_stamp}}":
 return GD["trecho"].grammar_report()
 $py$;
 COMMENT ON FUNCTION trecho.grammar_report() IS
-    'One row per Python module that the chunkers use inside this server: imported, and for a grammar tried by a small parse. ok is false with the error where that failed; such languages are cut into windows.';
+    'One row per Python module that the chunkers use inside this server: imported, and for a grammar tried by a small parse. ok is false where that failed, and error says how to install it; chunking a text in such a language raises 58P01.';
 REVOKE ALL ON FUNCTION trecho.grammar_report() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.grammar_report() TO trecho_owner, trecho_writer;
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -10,6 +11,7 @@ import pytest
 import trecho_chunkers
 from psycopg.rows import dict_row
 from support import ROOT, Connection, as_role
+from trecho_chunkers.stability import chunk_stability
 
 from trecho import resources, runner
 from trecho.resources import Release
@@ -109,6 +111,81 @@ def test_chunk__statement_timeout_ends_it_with_the_standard_code(dsn, edited):
         with pytest.raises(psycopg.Error) as caught:
             conn.execute("""SELECT * FROM trecho.chunk('a.txt', 'x', '{"timeout_ms": 50}')""")
         assert caught.value.sqlstate == "TR008"
+
+
+# Texts that keep each chunker busy for longer than the timeout, also on a fast machine.
+BUSY = [
+    ("a.md", None, "## a\n\nb\n\n" * 400_000),
+    ("a.unknown", None, "a\n" * 8_000_000),
+    ("a.txt", "session", "Ana: oi\n\n" * 1_000_000),
+    ("a.json", "session", '{"role": "u", "text": "a"}\n' * 400_000),
+    ("a.rs", None, "fn a() { b(c, d); }\n" * 100_000),
+    ("a.ts", None, "function a() { b(c, d); }\n" * 80_000),
+    ("a.tsx", None, "const a = () => <b c={d} />;\n" * 70_000),
+    ("a.toml", None, "[a.b]\nc = 1\n" * 160_000),
+    ("a.yaml", None, "a: [b, {c: d}]\n" * 31_000),
+    ("a.py", None, "def a(b):\n    return b\n" * 80_000),
+    ("a.go", None, "func a() { b(c, d) }\n" * 90_000),
+    ("a.sql", None, "SELECT a FROM b WHERE c = d;\n" * 70_000),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("path", "scope", "text"), BUSY, ids=[f"{path} {scope}" for path, scope, _ in BUSY])
+def test_chunk__statement_timeout_stops_every_chunker_and_the_session_goes_on(shared_db, path, scope, text):
+    settings = psycopg.types.json.Jsonb({"max_document_bytes": 100_000_000, "timeout_ms": 600_000})
+    call = "SELECT count(*) AS n FROM trecho.chunk(%s, %s, %s, %s)"
+    shared_db.execute(call, (path, "a: b", None, scope))  # loads what it needs
+    with pytest.raises(psycopg.errors.QueryCanceled), shared_db.transaction():
+        shared_db.execute("SET LOCAL statement_timeout = '50ms'")
+        shared_db.execute(call, (path, text, settings, scope))
+    assert shared_db.execute(call, (path, "a: b", None, scope)).fetchone()["n"] == 1
+
+
+@pytest.mark.parametrize("busy", ["deadline.check()", "if deadline.expired(): deadline.check()"])
+def test_chunk__cancel_is_obeyed_while_python_runs(dsn, edited, busy):
+    """The chunker would go on for ten minutes: only the cancel can end it."""
+    slow = f"\n    while True:\n        {busy}\n"
+    release = edited("windows", lambda text: text + f"\n\ndef chunk_windows(text, settings, deadline):{slow}")
+    upgrade(dsn, release)
+    with open_conn(dsn) as conn, open_conn(dsn) as other, ThreadPoolExecutor(1) as pool:
+        conn.execute("SELECT * FROM trecho.chunk('a.md', 'x')")
+        call = """SELECT * FROM trecho.chunk('a.txt', 'x', '{"timeout_ms": 600000}')"""
+        running = pool.submit(conn.execute, call)
+        pid = conn.info.backend_pid
+        active = "SELECT FROM pg_stat_activity WHERE pid = %s AND state = 'active' AND query LIKE '%%a.txt%%'"
+        while other.execute(active, (pid,)).fetchone() is None:
+            assert not running.done()
+        other.execute("SELECT pg_cancel_backend(%s)", (pid,))
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            running.result(timeout=300)
+
+
+def test_grammar__missing_on_the_server_is_an_error_that_says_how_to_install_it(dsn, edited):
+    release = edited("languages", lambda text: text.replace('"tree_sitter_rust"', '"tree_sitter_absent"'))
+    upgrade(dsn, release)
+    with open_conn(dsn) as conn:
+        with pytest.raises(psycopg.errors.UndefinedFile) as caught:
+            conn.execute("SELECT * FROM trecho.chunk('a.rs', 'fn a() {}')")
+        assert "no usable grammar for rust" in caught.value.diag.message_primary
+        assert "Install tree-sitter and tree-sitter-rust" in caught.value.diag.message_hint
+        assert kinds(conn) == ["window"]  # other texts go on
+        (row,) = conn.execute("SELECT * FROM trecho.grammar_report() WHERE module LIKE '%(rust)'").fetchall()
+        assert (row["ok"], row["module"]) == (False, "tree_sitter_absent (rust)")
+        assert "tree-sitter-rust" in row["error"]
+
+
+def test_chunk_stability__measures_every_chunker(shared_db):
+    turns = "".join(f"Ana: palavra dita número {n} aqui mesmo agora. " * 40 + "\n\n" for n in range(9))
+    for path, text, scope in [
+        ("a.rs", "".join(f"fn f{n}() {{\n    // valor certo {n}\n}}\n\n" for n in range(9)), None),
+        ("a.unknown", "".join(f"linha {n} de texto\n" for n in range(500)), None),
+        ("s.txt", turns, "session"),
+    ]:
+        call = "SELECT * FROM trecho.chunk_stability(%s, %s, scope => %s)"
+        rows = shared_db.execute(call, (path, text, scope)).fetchall()
+        found = [edit._asdict() for edit in chunk_stability(path, text, None, scope)]
+        assert rows == found and len(rows) == 4
 
 
 def test_chunk__defect_shows_real_file_line_and_source_in_the_detail(dsn, edited):
