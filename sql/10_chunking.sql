@@ -156,7 +156,8 @@ BEGIN
                                chunk_max_bytes, content_hash, text_hash, quarantined, embedding)
     SELECT p_index_version, p_project, n.scope, n.source_path, n.session_id, n.kind, n.symbol, n.language, n.context, n.content,
            v_cap, n.content_hash, n.text_hash,
-           trecho._is_held(n.context, n.content),
+           -- Asked first, because it is asked once: hashing every passage costs a sixth of a first load.
+           EXISTS (SELECT FROM trecho.quarantined_texts AS q WHERE q.released_at IS NULL) AND trecho._is_held(n.context, n.content),
            (SELECT k.embedding FROM trecho.chunks AS k
              WHERE k.index_version = p_index_version AND k.text_hash = n.text_hash AND k.embedding IS NOT NULL LIMIT 1)
       FROM (SELECT DISTINCT ON (u.content_hash, u.text_hash, u.scope) u.*
