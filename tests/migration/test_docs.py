@@ -122,6 +122,25 @@ def shell(tmp_path):
     return run
 
 
+def test_roles__sql_of_the_page_separates_readers_as_it_says(dsn, make_role):
+    names = {name: make_role() for name in ("app_busca", "app_cadastro", "ana")}
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("SELECT trecho.put_document('docs', 'escala', 'a.md', project => 'plataforma')")
+        conn.execute("SELECT trecho.put_document('docs', 'escala', 'a.md', project => 'pessoal')")
+        for language, text in blocks(ROOT / "docs" / "roles.md"):
+            if language == "sql":
+                made = re.sub(r"\b(app_busca|app_cadastro|ana)\b", lambda found: names[found[1]], text)
+                conn.execute(made.encode())
+    search = "SELECT * FROM trecho.search('escala', mode => 'lexical', project => %s)"
+    with psycopg.connect(as_role(dsn, names["app_busca"]), autocommit=True) as conn:
+        assert conn.execute(search, ("plataforma",)).rowcount == 1
+        for refused in (search.replace("%s", "'pessoal'"), "SELECT trecho.put_document('docs', 'x', 'x.md')"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                conn.execute(refused.encode())
+    with psycopg.connect(as_role(dsn, names["app_cadastro"]), autocommit=True) as conn:
+        conn.execute("SELECT trecho.put_document('docs', 'x', 'x.md', project => 'pessoal')")
+
+
 def test_first_steps_in_portuguese__run_from_top_to_bottom(dsn, shell):
     output = ""
     for language, text in blocks(FIRST_STEPS):
