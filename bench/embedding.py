@@ -167,8 +167,8 @@ def _run_worker(conn: Connection, dsn: str, server_pid: int, texts: int, workers
                         continue
 
     def tell(count: int, total: int) -> None:
-        for mark in (20_000, 100_000, 200_000):
-            if count >= min(mark, texts) and mark not in memory:
+        for mark in (20_000, 100_000, texts):
+            if count >= mark and mark not in memory:
                 memory[mark] = round(rss_mb(os.getpid()), 1)
 
     done = threading.Event()

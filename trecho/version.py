@@ -112,9 +112,7 @@ def build(
                 break
             tell("indexing", 0, 1)
             if _value(conn, "SELECT trecho.end_bulk_load(%s)", version):
-                # What was written meanwhile went to the active version alone.
-                documents += _backfill(conn, version, tell, stop)
-                result = replace(result, documents=documents)
+                continue  # what was written meanwhile went to the active version alone, and the next round brings it
             if not turn:
                 # Paused, or the next sync or worker would turn searches to it.
                 conn.execute("SELECT trecho.pause_version(%s)", (version,))
