@@ -306,16 +306,22 @@ BEGIN
     v_bound := c_few;
     IF v_where <> '' OR v_rows IS NULL OR v_rows < 4 * v_bound THEN
         -- Documents first: their chunks are known without visiting placements.
-        EXECUTE format('SELECT count(*), coalesce(sum(i.chunk_count), 0) FROM (SELECT i.chunk_count FROM trecho.documents AS d '
+        EXECUTE format('SELECT coalesce(sum(i.chunk_count), 0), coalesce(array_agg(i.document_id), ''{}'') FROM (SELECT i.document_id, i.chunk_count FROM trecho.documents AS d '
                        'JOIN trecho.indexed_documents AS i ON i.index_version = %s AND i.document_id = d.document_id AND i.chunk_count > 0 '
                        'WHERE d.project = $2 AND d.branch = $3%s LIMIT %s) AS i', o_version, v_where, v_bound + 1)
-           INTO v_found, v_rows
+           INTO v_rows, v_documents
           USING p_embedding, p_project, p_branch, p_scopes, p_session_id, p_path_prefix, p_languages, p_metadata_filter, p_updated_after;
     END IF;
     v_few := v_rows <= v_bound;
-    v_filtered := format('SELECT DISTINCT ON (p.chunk_key) p.chunk_key, p.document_id, p.ordinal FROM trecho.documents AS d '
-                         'JOIN %s AS p ON p.document_id = d.document_id WHERE d.project = $2 AND d.branch = $3%s '
-                         'ORDER BY p.chunk_key, p.ordinal', v_placements, v_where);
+    IF v_few THEN
+        -- The documents are known, so their filter is not read again.
+        v_filtered := format('SELECT DISTINCT ON (p.chunk_key) p.chunk_key, p.document_id, p.ordinal FROM %s AS p '
+                             'WHERE p.document_id = ANY (%L::bigint[]) ORDER BY p.chunk_key, p.ordinal', v_placements, v_documents);
+    ELSE
+        v_filtered := format('SELECT DISTINCT ON (p.chunk_key) p.chunk_key, p.document_id, p.ordinal FROM trecho.documents AS d '
+                             'JOIN %s AS p ON p.document_id = d.document_id WHERE d.project = $2 AND d.branch = $3%s '
+                             'ORDER BY p.chunk_key, p.ordinal', v_placements, v_where);
+    END IF;
     v_placed := CASE WHEN v_where = ''
                      THEN format('SELECT p.document_id, p.ordinal FROM %s AS p WHERE p.chunk_key = %%s.chunk_key AND p.project = $2 AND p.branch = $3',
                                  v_placements)
@@ -339,6 +345,17 @@ BEGIN
         IF v_words.hard_filter IS NOT NULL THEN
             v_hard := true;
             v_chunk := v_chunk || format(' AND c.search_vector @@ %L::tsquery', v_words.hard_filter::text);
+            IF NOT v_few AND querytree(v_words.hard_filter) NOT IN ('T', '') THEN
+                -- A phrase that few chunks hold is looked up first; an index of vectors would look through everything for them.
+                EXECUTE format('SELECT count(*) FROM (SELECT FROM %s AS c WHERE %s LIMIT %s) AS c', v_chunks, v_chunk, c_few + 1)
+                   INTO v_found
+                  USING p_embedding, p_project, p_branch, p_scopes, p_session_id;
+                IF v_found <= c_few THEN
+                    v_few := true;
+                    v_filtered := format('SELECT c.chunk_key, v.document_id, v.ordinal FROM %s AS c CROSS JOIN LATERAL (%s ORDER BY p.ordinal LIMIT 1) AS v WHERE %s',
+                                         v_chunks, format(v_placed, 'c'), v_chunk);
+                END IF;
+            END IF;
         END IF;
         v_lexical := v_lexical AND v_words.words IS NOT NULL;
         IF p_explain THEN

@@ -9,6 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from psycopg import sql
 from psycopg.types.json import Jsonb
 from support import Connection, as_role
@@ -232,6 +234,133 @@ def test_filters__apply_before_the_cut(
         return test_a_vector_without_an_index__raises_tr002(mixed)
     rows = search(mixed, "palavra", embedding=vector(0), mode=mode, k=20, **arguments)
     assert {row["source_path"] or "sessao" for row in rows} == wanted
+
+
+ODD_PREFIXES = [
+    "%",
+    "_",
+    "a_guia",
+    "a%",
+    "a/guia.m_",
+    "\\\\",
+    "'",
+    '"',
+    "",
+    "A/",
+    "a/guia.md ",
+    "a//",
+    "../a",
+    "😀",
+    "\u0301",
+]
+
+
+@pytest.mark.parametrize("mode", ["lexical", "semantic", "hybrid"])
+@pytest.mark.parametrize("prefix", ODD_PREFIXES)
+def test_path_prefix__is_taken_letter_by_letter(mixed: Connection, mode: str, prefix: str) -> None:
+    rows = search(mixed, "palavra", embedding=vector(0), mode=mode, k=20, path_prefix=prefix)
+    every = ("a/guia.md", "b/manual.md", "adr/0001-x.md", "src/main.rs", "sessoes/1.jsonl")
+    found = {row["source_path"] or "sessoes/1.jsonl" for row in rows}
+    assert found == {path for path in every if path.startswith(prefix)}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        None,
+        1,
+        "time",
+        True,
+        [],
+        ["time"],
+        {},
+        {"": None},
+        {"time": {"a": [1, {"b": "'"}]}},
+        {"time": "dados"},
+    ],
+)
+def test_metadata_filter__may_be_any_json(mixed: Connection, odd: Any) -> None:
+    wanted = {"b/manual.md"} if odd == {"time": "dados"} else None
+    for mode in ("lexical", "semantic", "hybrid"):
+        rows = search(mixed, "palavra", embedding=vector(0), mode=mode, k=20, metadata_filter=Jsonb(odd))
+        if wanted is not None:
+            assert {row["source_path"] for row in rows} == wanted
+        elif odd == {}:
+            assert len(rows) == 5
+        else:
+            assert rows == []
+
+
+def test_skip__beyond_the_end_finds_nothing(library: Connection) -> None:
+    for mode in ("lexical", "semantic", "hybrid"):
+        assert search(library, "palavra", embedding=vector(0), mode=mode, skip=50) == []
+        assert search(library, "palavra", embedding=vector(0), mode=mode, skip=100_000, k=1000) == []
+        assert len(search(library, "palavra", embedding=vector(0), mode=mode, k=1000)) in (5, 10)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    query=st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=60)
+    | st.lists(
+        st.sampled_from(['"', "-", "palavra", "'", "\\", " ", "documento", ":*", "!", "de"]), max_size=12
+    ).map("".join),
+    mode=st.sampled_from(["lexical", "semantic", "hybrid"]),
+    k=st.integers(1, 1000),
+    skip=st.sampled_from([0, 1, 9, 10, 100_000]),
+    per_document=st.sampled_from([1, 2, 2**31 - 1]),
+    fusion=st.sampled_from(["minmax", "rrf"]),
+    filters=st.fixed_dictionaries(
+        {},
+        optional={
+            "scopes": st.lists(st.sampled_from(["docs", "adr", "session", "code"]), max_size=4),
+            "path_prefix": st.text(st.sampled_from("dir01/%_'\\.md"), max_size=8),
+            "languages": st.lists(
+                st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=5),
+                max_size=2,
+            ),
+            "metadata_filter": st.recursive(
+                st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab'\"%", max_size=3),
+                lambda inner: (
+                    st.lists(inner, max_size=2)
+                    | st.dictionaries(st.text("ab", max_size=2), inner, max_size=2)
+                ),
+                max_leaves=4,
+            ).map(Jsonb),
+            "session_id": st.uuids(),
+            "updated_after": st.datetimes(),
+            "prefix": st.booleans(),
+            "ef_search": st.integers(1, 1000),
+        },
+    ),
+)
+def test_any_query_with_any_filters__answers_in_order_and_within_k(
+    library: Connection,
+    query: str,
+    mode: str,
+    k: int,
+    skip: int,
+    per_document: int,
+    fusion: str,
+    filters: dict[str, Any],
+) -> None:
+    rows = search(
+        library,
+        query,
+        embedding=vector(7),
+        mode=mode,
+        k=k,
+        skip=skip,
+        per_document=per_document,
+        fusion=fusion,
+        **filters,
+    )
+    assert len(rows) <= k
+    assert [row["rank"] for row in rows] == list(range(skip + 1, skip + 1 + len(rows)))
+    assert len({row["chunk_id"] for row in rows}) == len(rows)
+    scores = [row["score"] for row in rows]
+    assert scores == sorted(scores, reverse=True)
+    prefix = filters.get("path_prefix")
+    assert all(row["source_path"].startswith(prefix) for row in rows if prefix)
 
 
 def test_session_filter__gives_that_session(mixed: Connection) -> None:

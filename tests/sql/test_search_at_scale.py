@@ -93,7 +93,9 @@ def test_at_scale__indexes_answer_and_answer_right(large: tuple[psycopg.Connecti
     plan = parts(conn, queries[0])
     assert "chunks_1_vectors" in plan["vectors"]["plan"] and "Seq Scan" not in plan["vectors"]["plan"]
     assert "chunks_1_words" in plan["words"]["plan"] and "Seq Scan" not in plan["words"]["plan"]
-    assert "chunks_1_vectors" in parts(conn, queries[0], mode="semantic")["vectors"]["plan"]
+    alone = parts(conn, queries[0], mode="semantic")["vectors"]
+    assert "chunks_1_vectors" in alone["plan"] and "one pass" in alone["detail"]
+    assert "iterative" in parts(conn, queries[0], mode="semantic", k=200)["vectors"]["detail"]
 
     # Any string is a query, on this path, too.
     for query in (
@@ -110,6 +112,27 @@ def test_at_scale__indexes_answer_and_answer_right(large: tuple[psycopg.Connecti
                 "SELECT count(*) FROM trecho.search(%s, %s, mode => %s, prefix => true)",
                 (query, queries[0], mode),
             )
+            plans = conn.execute(
+                "SELECT plan FROM trecho.explain_search(%s, %s, mode => %s, prefix => true) WHERE plan IS NOT NULL",
+                (query, queries[0], mode),
+            ).fetchall()
+            for row in plans:
+                # No scan of the table, and none of a whole index either: every one has a condition or an order. What an
+                # exclusion alone leaves to a vector can only be read.
+                if mode != "lexical" and query in ("-palavra", 'termo7 -"palavra comum"'):
+                    break
+                assert "Seq Scan" not in row["plan"], (query[:40], mode)
+                scans = row["plan"].count("Index Scan") + row["plan"].count("Index Only Scan")
+                bounds = row["plan"].count("Index Cond") + row["plan"].count("Order By")
+                assert scans <= bounds, (query[:40], mode, row["plan"])
+
+    # However often a statement has run on one connection, its plan stays (a generic one after five runs would not).
+    before = parts(conn, queries[0], branch="small")["vectors"]["plan"]
+    for _ in range(12):
+        ask(conn, queries[0], branch="small")
+        ask(conn, queries[0])
+    assert parts(conn, queries[0], branch="small")["vectors"]["plan"] == before
+    assert "chunks_1_vectors" in parts(conn, queries[0])["vectors"]["plan"]
 
     # Recall at the default settings, each passage a result.
     exact = np.argsort(-(queries @ vectors.T), axis=1, kind="stable")[:, :10]
@@ -142,6 +165,15 @@ def test_at_scale__indexes_answer_and_answer_right(large: tuple[psycopg.Connecti
     whole = [row["chunk_id"] for page in range(6) for row in ask(conn, queries[3], k=10, skip=10 * page)]
     assert len(set(whole)) == 60
 
+    # So do those of vectors alone, from one pass into the iterations, and with a filter that half of the rows pass.
+    for more in ({}, {"path_prefix": "d/0"}, {"per_document": 3}):
+        whole = [
+            row["chunk_id"]
+            for page in range(12)
+            for row in ask(conn, queries[3], mode="semantic", k=10, skip=10 * page, **more)
+        ]
+        assert len(whole) == len(set(whole)) == 120, more
+
     # Everything there is can be read.
     assert len(ask(conn, queries[4], mode="lexical", k=1000)) == 1000
     assert len(ask(conn, queries[4], mode="semantic", k=1000)) == 1000
@@ -159,3 +191,23 @@ def test_at_scale__indexes_answer_and_answer_right(large: tuple[psycopg.Connecti
     left = np.setdiff1d(np.arange(SIZE), nearest)
     best = float((vectors[left] @ queries[5]).max())
     assert ask(conn, queries[5], mode="semantic", k=1)[0]["semantic_score"] == pytest.approx(best, abs=1e-5)
+
+
+def test_pages__of_passages_with_one_vector_neither_repeat_nor_lose_any(dsn: str) -> None:
+    """Boilerplate: hundreds of passages are the same to a vector, so where one page ends among them is decided by document."""
+    rng = np.random.default_rng(11)
+    vectors = clustered(rng, rng.standard_normal((5, 768)).astype(np.float32) / np.sqrt(384), 3000)
+    same = vectors[0]
+    sources = [
+        Source(f"d/{i:04}.md", [Passage(f"Texto número {i}", same if i % 25 == 0 else vectors[i])])
+        for i in range(3000)
+    ]
+    with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as conn:
+        load(conn, sources, rebuild=True)
+        assert "one pass" in parts(conn, same, mode="semantic")["vectors"]["detail"]
+        pages = [
+            row["source_path"]
+            for skip in range(0, 70, 7)
+            for row in ask(conn, same, mode="semantic", k=7, skip=skip)
+        ]
+        assert pages == [f"d/{i:04}.md" for i in range(0, 1750, 25)]
