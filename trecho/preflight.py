@@ -223,6 +223,12 @@ def _modules(conn: db.Connection, plan: Plan, release: resources.Release) -> lis
         return _client_modules()
     if any(need.operator for need in plan.needs):
         return [Check("modules", "skipped", "the chunk functions cannot be made yet")]
+    if plan.facts.read_only and plan.facts.stamp != release.chunker_stamp:
+        return [
+            Check(
+                "modules", "skipped", "a standby: the chunk functions of this release cannot be tried there"
+            )
+        ]
     try:
         with conn.transaction(force_rollback=True):
             if plan.facts.stamp != release.chunker_stamp:
@@ -358,6 +364,8 @@ def _machine(conn: db.Connection, facts: Facts) -> list[Check]:
     reason = ""
     if not facts.superuser:
         reason = "only a superuser can look at the machine of the server"
+    elif facts.read_only:
+        reason = "a standby: the function that looks at its machine cannot be made there"
     elif facts.extensions["plpython3u"].installed is None:
         reason = "plpython3u is not created, and nothing else can look at the machine of the server"
     if reason:

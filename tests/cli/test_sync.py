@@ -252,7 +252,7 @@ def test_status__check_tells_a_monitor_by_exit_code(trecho: CLI, dsn: str, tmp_p
     synced(trecho, dsn, str(tmp_path))
     assert trecho("status", "--check", dsn=dsn).code == 6
     with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute("UPDATE trecho.chunks SET embedding = array_fill(0.5::real, ARRAY[768])::vector")
+        conn.execute("UPDATE trecho.chunks SET embedding = array_fill(0.5::real, ARRAY[768])")
     ran = trecho("status", "--check", "--json", dsn=dsn)
     assert ran.code == 0 and json.loads(ran.out)["health"]["documents"] == 1
     assert "docs" in trecho("status", dsn=dsn).out
