@@ -167,6 +167,29 @@ $function$;
 COMMENT ON FUNCTION trecho._store_blob(text) IS 'Keep a text under the SHA-256 of its UTF-8 bytes, which is returned.';
 REVOKE ALL ON FUNCTION trecho._store_blob(text) FROM PUBLIC;
 
+CREATE OR REPLACE FUNCTION trecho._check_place(p_scope trecho.chunk_scope, p_project text, p_branch text)
+RETURNS void
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+DECLARE
+    v_null  text := CASE WHEN p_scope IS NULL THEN 'scope' WHEN p_project IS NULL THEN 'project' WHEN p_branch IS NULL THEN 'branch' END;
+    v_empty text := CASE WHEN p_project = '' THEN 'project' WHEN p_branch = '' THEN 'branch' END;
+BEGIN
+    IF v_null IS NOT NULL THEN
+        RAISE EXCEPTION '% must not be NULL', v_null
+            USING ERRCODE = 'null_value_not_allowed',
+                  HINT = CASE v_null WHEN 'scope' THEN 'Pass docs, adr, session or code.' ELSE format('Leave %s out to use its default.', v_null) END;
+    END IF;
+    IF v_empty IS NOT NULL THEN
+        RAISE EXCEPTION '% must not be empty', v_empty
+            USING ERRCODE = 'invalid_parameter_value', HINT = format('Leave %s out to use its default.', v_empty);
+    END IF;
+END
+$function$;
+COMMENT ON FUNCTION trecho._check_place(trecho.chunk_scope, text, text) IS 'Raises 22004 and names the argument that is NULL, 22023 for one that is empty.';
+REVOKE ALL ON FUNCTION trecho._check_place(trecho.chunk_scope, text, text) FROM PUBLIC;
+
 CREATE OR REPLACE FUNCTION trecho.put_document(
     scope       trecho.chunk_scope,
     content     text,
@@ -197,13 +220,14 @@ DECLARE
     v_cuts     trecho.cut_chunk[];
     v_new      trecho.new_placement[];
 BEGIN
-    IF coalesce(put_document.project, '') = '' OR coalesce(put_document.branch, '') = '' OR put_document.doc_id = '' THEN
-        RAISE EXCEPTION 'project, branch and doc_id must not be empty'
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave them out to use default, main and the id the document has by itself.';
-    END IF;
-    IF put_document.scope IS NULL OR put_document.content IS NULL THEN
-        RAISE EXCEPTION 'scope and content must not be NULL'
+    IF put_document.content IS NULL THEN
+        RAISE EXCEPTION 'content must not be NULL'
             USING ERRCODE = 'null_value_not_allowed', HINT = 'To take a document away, call trecho.remove_document.';
+    END IF;
+    PERFORM trecho._check_place(put_document.scope, put_document.project, put_document.branch);
+    IF put_document.doc_id = '' THEN
+        RAISE EXCEPTION 'doc_id must not be empty'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out to use the id the document has by itself.';
     END IF;
     IF (put_document.scope = 'session') <> (put_document.session_id IS NOT NULL)
        OR (put_document.scope <> 'session') <> (coalesce(put_document.source_path, '') <> '') THEN
@@ -351,6 +375,11 @@ AS $function$
 DECLARE
     v_id bigint;
 BEGIN
+    PERFORM trecho._check_place(remove_document.scope, remove_document.project, remove_document.branch);
+    IF coalesce(remove_document.source_path, remove_document.session_id::text) IS NULL THEN
+        RAISE EXCEPTION 'source_path and session_id are both NULL'
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass the session_id of a session, and the source_path of any other document.';
+    END IF;
     SELECT d.document_id INTO v_id FROM trecho.documents AS d
      WHERE d.project = remove_document.project AND d.branch = remove_document.branch AND d.scope = remove_document.scope
        AND d.source = coalesce(remove_document.source_path, remove_document.session_id::text)
@@ -383,6 +412,10 @@ AS $function$
 #variable_conflict use_column
 BEGIN
     PERFORM trecho._require_read(list_documents.project);
+    IF list_documents.k < 0 OR list_documents.skip < 0 THEN
+        RAISE EXCEPTION 'k and skip must be zero or more, got % and %', list_documents.k, list_documents.skip
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave k out for the first 1000 documents, or pass NULL for all of them.';
+    END IF;
     RETURN QUERY
     SELECT d.doc_id, d.scope, d.source_path, d.session_id, d.source_set, d.title, d.language, d.metadata, coalesce(i.chunk_count, 0), b.byte_count, d.updated_at
       FROM trecho.documents AS d

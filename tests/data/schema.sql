@@ -530,6 +530,10 @@ CREATE FUNCTION trecho._check_obstacle(p_check_name text, p_index_version intege
     RETURNS text
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._check_place(p_scope trecho.chunk_scope, p_project text, p_branch text)
+    RETURNS void
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._check_recipe(p_recipe jsonb)
     RETURNS void
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
