@@ -27,7 +27,9 @@ class TrechoError(Exception):
 
     sqlstate: str | None = None
     exit_code: ExitCode = ExitCode.ERROR
-    kind: str = ""  # name of the error for programs, where it has no SQLSTATE and its exit code says too little
+    kind: str = (
+        ""  # name of the error for programs, where it has no SQLSTATE and its exit code says too little
+    )
 
     def __init__(
         self,
