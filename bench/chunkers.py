@@ -1,10 +1,18 @@
-"""Speed of the chunkers in this process, one core: MB/s of UTF-8, CPU time, best of several rounds.
+"""Speed of the chunkers on one core, beside what cannot be avoided and beside the splitters of others.
 
-    python bench/chunkers.py [FOLDER ...] [--suffix .md --suffix .rs] [--rounds 5] [--json]
+    python bench/chunkers.py [FOLDER ...] [--language rust] [--dsn DSN] [--rounds 5] [--limit-mb 6] [--json]
 
-Without a folder it cuts generated Markdown in Portuguese. Beside our chunker stand those of others that are
-installed and respect syntax (semantic-text-splitter, LangChain, LlamaIndex); none of them is needed. Rounds are
-interleaved, so that a busy machine is busy for all of them. Figures go to stdout, one line each.
+Files are read first and grouped by language; without a folder it cuts generated Markdown in Portuguese. For each
+group it measures, file by file in turn, so that a busy machine is busy for all of them:
+
+- `parse alone`: tree-sitter's parser through the same binding on the same bytes (code only);
+- `trecho`: the chunker in this process; `trecho in SQL`: trecho.chunk on a warm backend over a table of the same
+  files, less the reading of the table (with --dsn, on a database that is migrated);
+- those of semantic-text-splitter, LangChain, LlamaIndex and chonkie that are installed (bench/peers.txt), with pieces
+  of up to 1,500 characters. Those marked `syntax` cut by a parser's tree.
+
+Time is CPU time of the thread (of the backend, where /proc shows it); the figure is the sum of each file's best
+round. `over` counts pieces over 6,000 bytes. Put `PYTHON` of another version in front to measure that one.
 """
 
 from __future__ import annotations
@@ -17,33 +25,55 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plpython"))
 
-from trecho_chunkers import ChunkError, chunk
-from trecho_chunkers.dispatch import is_markdown
+from trecho_chunkers import chunk, languages, parsing
+from trecho_chunkers.model import DEFAULT_SETTINGS
 
 Document = tuple[str, str]  # path, text
-Splitter = Callable[[str, str], int]  # (path, text) -> number of chunks
+Splitter = Callable[[str, str], list[str]]  # (path, text) -> contents of the pieces
 
-MAX_BYTES = 524_288
 CHUNK_CHARS = 1500
+CAP_BYTES = DEFAULT_SETTINGS.chunk_max_bytes
 _WORDS = """a o de que e do da em um para é com não uma os no se na por mais as dos como mas foi ao ele das tem
 aplicação índice consulta migração função segurança memória versão código transação"""
 
 
-def documents(folders: list[Path], suffixes: tuple[str, ...]) -> list[Document]:
-    """UTF-8 files of the folders whose names end so, 512 KiB at most."""
-    found: list[Document] = []
-    for folder in folders:
-        for file in sorted(folder.rglob("*")):
-            if file.suffix in suffixes and file.is_file() and file.stat().st_size <= MAX_BYTES:
-                try:
-                    text = file.read_bytes().decode()
-                except UnicodeDecodeError:
-                    continue
-                if "\0" not in text:
-                    found.append((str(file.relative_to(folder)), text))
+class Row(NamedTuple):
+    """What one contender did with one group of files."""
+
+    name: str
+    mb_per_s: float
+    chunks: int
+    over: int
+
+
+# --- files -------------------------------------------------------------------------------------------------
+
+
+def documents(folders: list[Path], limit: int) -> dict[str, list[Document]]:
+    """UTF-8 files of the folders by language, as sync would take them; a sample of about `limit` bytes each."""
+    files = [file for folder in folders for file in folder.rglob("*")]
+    random.Random(20).shuffle(files)
+    found: dict[str, list[Document]] = {}
+    sizes: dict[str, int] = {}
+    for file in files:
+        language = languages.language_of(file.name)
+        if language is None or not (language == "markdown" or language in languages.GRAMMARS):
+            continue
+        if file.is_symlink() or not file.is_file():
+            continue
+        data = file.read_bytes()
+        size = sizes.get(language, 0) + len(data)
+        if not data or len(data) > DEFAULT_SETTINGS.max_document_bytes or b"\0" in data or size > limit:
+            continue
+        try:
+            found.setdefault(language, []).append((str(file), data.decode()))
+        except UnicodeDecodeError:
+            continue
+        sizes[language] = size
     return found
 
 
@@ -62,14 +92,10 @@ def generated(size: int = 2_000_000) -> list[Document]:
         if kind < 0.8:
             return "\n".join(f"- {sentence()}" for _ in range(rng.randint(2, 8)))
         if kind < 0.9:
-            return (
-                "```sql\n"
-                + "\n".join(f"SELECT {rng.randint(0, 99)};" for _ in range(rng.randint(2, 20)))
-                + "\n```"
-            )
-        return "| a | b |\n|---|---|\n" + "\n".join(
-            f"| {rng.choice(words)} | 1 |" for _ in range(rng.randint(2, 12))
-        )
+            rows = "\n".join(f"SELECT {rng.randint(0, 99)};" for _ in range(rng.randint(2, 20)))
+            return f"```sql\n{rows}\n```"
+        rows = "\n".join(f"| {rng.choice(words)} | 1 |" for _ in range(rng.randint(2, 12)))
+        return f"| a | b |\n|---|---|\n{rows}"
 
     found: list[Document] = []
     total = 0
@@ -84,46 +110,192 @@ def generated(size: int = 2_000_000) -> list[Document]:
     return found
 
 
-def ours(path: str, text: str) -> int:
-    return len(chunk(path, text))
+# --- contenders --------------------------------------------------------------------------------------------
 
 
-def peers(markdown: bool) -> Iterator[tuple[str, Splitter]]:
-    """Markdown splitters of others that are installed."""
-    if not markdown:
-        return
-    try:
-        splitter = importlib.import_module("semantic_text_splitter").MarkdownSplitter(CHUNK_CHARS)
-        yield "semantic-text-splitter", lambda _path, text: len(splitter.chunks(text))
-    except ImportError:
-        pass
-    try:
-        module = importlib.import_module("langchain_text_splitters")
+def ours(path: str, text: str) -> list[str]:
+    return [piece.content for piece in chunk(path, text)]
+
+
+def contenders(language: str) -> Iterator[tuple[str, Splitter]]:
+    """Everything that cuts this language here, ours first."""
+    if language in languages.GRAMMARS:
+        parser = parsing.load(language).parser
+
+        def parse(_path: str, text: str) -> list[str]:
+            parser.parse(text.encode())
+            return []
+
+        yield "parse alone", parse
+    yield "trecho", ours
+    for maker in (_semantic, _langchain, _llama_index, _chonkie):
+        try:
+            yield from maker(language)
+        except Exception as error:
+            print(f"{maker.__name__[1:]} is not measured: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+def _semantic(language: str) -> Iterator[tuple[str, Splitter]]:
+    module = importlib.import_module("semantic_text_splitter")
+    if language == "markdown":
+        splitter = module.MarkdownSplitter(CHUNK_CHARS)
+    else:
+        splitter = module.CodeSplitter(_native(language).language(), CHUNK_CHARS)
+    yield "semantic-text-splitter (syntax)", lambda _path, text: list(splitter.chunks(text))
+
+
+def _langchain(language: str) -> Iterator[tuple[str, Splitter]]:
+    module = importlib.import_module("langchain_text_splitters")
+    recursive = module.RecursiveCharacterTextSplitter
+    if language == "markdown":
         headers = module.MarkdownHeaderTextSplitter(
             [("#", "h1"), ("##", "h2"), ("###", "h3")], strip_headers=False
         )
-        recursive = module.RecursiveCharacterTextSplitter(chunk_size=CHUNK_CHARS, chunk_overlap=0)
-        yield "langchain", lambda _path, text: len(recursive.split_documents(headers.split_text(text)))
-    except ImportError:
-        pass
+        splitter = recursive(chunk_size=CHUNK_CHARS, chunk_overlap=0)
+
+        def split(_path: str, text: str) -> list[str]:
+            return [piece.page_content for piece in splitter.split_documents(headers.split_text(text))]
+
+        yield "langchain headers + recursive", split
+        return
+    known = {"rust": "rust", "typescript": "ts", "python": "python", "go": "go", "javascript": "js"}
+    if language in known:
+        splitter = recursive.from_language(known[language], chunk_size=CHUNK_CHARS, chunk_overlap=0)
+        yield "langchain recursive", lambda _path, text: list(splitter.split_text(text))
+
+
+def _llama_index(language: str) -> Iterator[tuple[str, Splitter]]:
+    module = importlib.import_module("llama_index.core.node_parser")
+    document = importlib.import_module("llama_index.core").Document
+    if language == "markdown":
+        nodes = module.MarkdownNodeParser()
+        sentences = module.SentenceSplitter(chunk_size=CHUNK_CHARS, chunk_overlap=0, tokenizer=list)
+
+        def split(_path: str, text: str) -> list[str]:
+            found = nodes.get_nodes_from_documents([document(text=text)])
+            return [piece for node in found for piece in sentences.split_text(node.get_content())]
+
+        yield "llama-index (syntax)", split
+        return
+    splitter = module.CodeSplitter(language, max_chars=CHUNK_CHARS, parser=parsing.load(language).parser)
+    yield "llama-index (syntax)", lambda _path, text: list(splitter.split_text(text))
+
+
+def _chonkie(language: str) -> Iterator[tuple[str, Splitter]]:
+    module = importlib.import_module("chonkie")
+    if language == "markdown":
+        splitter = module.RecursiveChunker.from_recipe("markdown")
+        splitter.chunk_size = CHUNK_CHARS
+    else:
+        splitter = module.CodeChunker(tokenizer="character", chunk_size=CHUNK_CHARS, language=language)
+    name = "chonkie" if language == "markdown" else "chonkie (syntax)"
+    yield name, lambda _path, text: [piece.text for piece in splitter.chunk(text)]
+
+
+class _Native(NamedTuple):
+    language: Callable[[], Any]
+
+
+def _native(language: str) -> _Native:
+    grammar = languages.GRAMMARS[language]
+    return _Native(getattr(importlib.import_module(grammar.module), grammar.function))
+
+
+# --- measuring ---------------------------------------------------------------------------------------------
+
+
+def _cpu() -> float:
+    return time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)
+
+
+def in_process(language: str, files: list[Document], rounds: int) -> list[Row]:
+    """A row for each contender, over the files that it takes; those that it fails on are told."""
+    running = dict(contenders(language))
+    spent = dict.fromkeys(running, 0.0)
+    taken = dict.fromkeys(running, 0)  # bytes
+    counts = dict.fromkeys(running, (0, 0))
+    failed: dict[str, list[str]] = {name: [] for name in running}
+    for path, text in files:
+        best = dict.fromkeys(running, float("inf"))
+        for number in range(rounds):
+            for name, splitter in running.items():
+                begin = _cpu()
+                try:
+                    pieces = splitter(path, text)
+                except Exception as error:
+                    if not number:
+                        failed[name].append(f"{path}: {type(error).__name__}: {error}")
+                    continue
+                best[name] = min(best[name], _cpu() - begin)
+                if not number:
+                    over = sum(len(piece.encode()) > CAP_BYTES for piece in pieces)
+                    counts[name] = (counts[name][0] + len(pieces), counts[name][1] + over)
+        for name, seconds in best.items():
+            if seconds < float("inf"):
+                spent[name] += seconds
+                taken[name] += len(text.encode())
+    for name, errors in failed.items():
+        if errors:
+            print(
+                f"{name} fails on {len(errors)} of {len(files)} files, such as {errors[0]}", file=sys.stderr
+            )
+    return [Row(name, taken[name] / 1e6 / spent[name], *counts[name]) for name in running if spent[name]]
+
+
+def in_sql(dsn: str, files: list[Document], rounds: int) -> Row:
+    """trecho.chunk over a table of the files, on a warm backend; the time of reading the table is taken off."""
+    psycopg = importlib.import_module("psycopg")
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        clock = _backend_clock(conn.info.backend_pid)
+        conn.execute("CREATE TEMP TABLE files (path text, content text)")
+        with conn.cursor() as cursor, cursor.copy("COPY files FROM STDIN") as copy:
+            for file in files:
+                copy.write_row(file)
+        conn.execute("ANALYZE files")
+        whole = (
+            "SELECT count(*), sum(length(c.content)) FROM files AS f, trecho.chunk(f.path, f.content) AS c"
+        )
+        count = conn.execute(whole).fetchone()[0]  # warms up
+        reading = cutting = float("inf")
+        for _ in range(rounds):
+            begin = clock()
+            conn.execute("SELECT sum(length(content)) FROM files").fetchone()
+            reading = min(reading, clock() - begin)
+            begin = clock()
+            conn.execute(whole).fetchone()
+            cutting = min(cutting, clock() - begin)
+    size = sum(len(text.encode()) for _, text in files)
+    return Row("trecho in SQL", size / 1e6 / (cutting - reading), count, 0)
+
+
+def _backend_clock(pid: int) -> Callable[[], float]:
+    """CPU seconds of the backend; the clock on the wall where /proc does not show it."""
+    file = Path(f"/proc/{pid}/schedstat")
     try:
-        parser = importlib.import_module("llama_index.core.node_parser").MarkdownNodeParser()
-        document = importlib.import_module("llama_index.core").Document
-        yield "llama-index", lambda _path, text: len(parser.get_nodes_from_documents([document(text=text)]))
-    except ImportError:
-        pass
+        if b"postgres" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+            raise OSError("another process has this number here")
+        file.read_text()
+    except OSError:
+        print("the backend's CPU time is not to be seen from here: wall time", file=sys.stderr)
+        return time.perf_counter
+    return lambda: int(file.read_text().split()[0]) / 1e9
 
 
-def run(splitter: Splitter, found: list[Document]) -> tuple[float, int]:
-    """Seconds of CPU and chunks of one round."""
-    begin = time.process_time()
-    chunks = 0
-    for path, text in found:
-        try:
-            chunks += splitter(path, text)
-        except ChunkError as error:
-            print(f"skipped {path}: {error}", file=sys.stderr)
-    return time.process_time() - begin, chunks
+def show(language: str, files: list[Document], rows: list[Row], as_json: bool) -> None:
+    size = sum(len(text.encode()) for _, text in files)
+    floor = next((row.mb_per_s for row in rows if row.name == "parse alone"), None)
+    head = {"language": language, "files": len(files), "mb": round(size / 1e6, 2)}
+    head["python"] = sys.version.split()[0]
+    if not as_json:
+        print(f"\n{language}: {len(files)} files, {size / 1e6:.2f} MB, Python {head['python']}")
+    for row in rows:
+        share = None if floor is None else round(row.mb_per_s / floor, 3)
+        if as_json:
+            figures = {"of_parse_alone": share, **row._asdict(), "mb_per_s": round(row.mb_per_s, 2)}
+            print(json.dumps({**head, **figures}))
+        else:
+            of = "" if share is None else f"  {share:5.2f} of parse alone"
+            print(f"  {row.name:34}{row.mb_per_s:8.2f} MB/s {row.chunks:8} pieces {row.over:5} over{of}")
 
 
 def main() -> None:
@@ -131,30 +303,26 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folders", nargs="*", type=Path)
-    parser.add_argument(
-        "--suffix", action="append", help="of the files to read (default .md, .markdown, .mdx)"
-    )
+    known = sorted({"markdown", *languages.GRAMMARS})
+    parser.add_argument("--language", action="append", choices=known, help="only this one; may be repeated")
+    parser.add_argument("--dsn", help="a migrated database, to measure trecho.chunk too")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--limit-mb", type=float, default=6, help="of each language (default: 6)")
+    parser.add_argument("--json", action="store_true", help="one JSON document a line")
     options = parser.parse_args()
-    suffixes = tuple(options.suffix or (".md", ".markdown", ".mdx"))
-    found = documents(options.folders, suffixes) if options.folders else generated()
+    if options.folders:
+        found = documents(options.folders, int(options.limit_mb * 1e6))
+    else:
+        found = {"markdown": generated()}
     if not found:
-        parser.error(f"no files with {', '.join(suffixes)}")
-    size = sum(len(text.encode()) for _, text in found)
-    splitters = [("trecho", ours), *peers(all(is_markdown(path) for path, _ in found))]
-    best: dict[str, tuple[float, int]] = {}
-    for _ in range(options.rounds):
-        for name, splitter in splitters:
-            best[name] = min(best.get(name, (float("inf"), 0)), run(splitter, found))
-    print(f"{len(found)} files, {size / 1e6:.2f} MB, Python {sys.version.split()[0]}", file=sys.stderr)
-    for name, (seconds, chunks) in best.items():
-        figures = {"chunker": name, "mb_per_s": round(size / 1e6 / seconds, 2), "chunks": chunks}
-        print(
-            json.dumps(figures)
-            if options.json
-            else f"{name:24}{figures['mb_per_s']:8} MB/s {chunks:8} chunks"
-        )
+        parser.error("no files in a language that is cut by syntax")
+    for language, files in sorted(found.items()):
+        if options.language and language not in options.language:
+            continue
+        rows = in_process(language, files, options.rounds)
+        if options.dsn:
+            rows.insert(1 + (rows[0].name == "parse alone"), in_sql(options.dsn, files, options.rounds))
+        show(language, files, rows, options.json)
 
 
 if __name__ == "__main__":

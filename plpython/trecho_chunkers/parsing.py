@@ -39,6 +39,9 @@ MAX_YAML_COLUMNS = 32_000
 _BYTES_PER_REPORT = 72
 _FREE_REPORTS = 150
 _MAX_REPORTS = 5000
+# Reports that find the parser at work on an error. Code with a few errors gives none or a handful; half a mebibyte of
+# `$a $a` as Python gives hundreds, and each of its steps costs fifty times as much.
+_MAX_ERROR_REPORTS = 400
 
 
 class Pattern(NamedTuple):
@@ -192,14 +195,18 @@ def parse(loaded: Loaded, data: bytes, deadline: Deadline) -> Any | None:
 
     Hold `loaded.lock` while calling. Raises: ChunkError (TR008) once the deadline has passed.
     """
-    report = count(1).__next__
+    report, error_report = count(1).__next__, count(1).__next__
     late = deadline.expired
     per_report, free, most = _BYTES_PER_REPORT, _FREE_REPORTS * _BYTES_PER_REPORT, _MAX_REPORTS
 
     # An exception that left this function would crash the binding: it does not look for one.
-    def stop(offset: int, _in_error: bool) -> bool:
+    def stop(offset: int, in_error: bool) -> bool:
         reports = report()
-        return reports * per_report - offset > free or (not reports & 15 and (reports > most or late()))
+        return (
+            reports * per_report - offset > free
+            or (not reports & 15 and (reports > most or late()))
+            or (in_error and error_report() > _MAX_ERROR_REPORTS)
+        )
 
     # Only a text that is read through a function is parsed under a progress callback.
     def read(offset: int, _point: object) -> bytes:

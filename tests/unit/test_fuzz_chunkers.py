@@ -42,7 +42,7 @@ def test_generated_inputs__break_no_law() -> None:
     for number in range(count):
         text = generated(rng)
         path, scope = rng.choice(PATHS)
-        settings = rng.choice(SETTINGS)
+        settings = rng.choice(SETTINGS)._replace(timeout_ms=3_600_000)  # a starved machine is no defect
         try:
             chunks = chunk(path, text, settings, scope)
             if scope != "session" or ("{" not in text and "[" not in text):
