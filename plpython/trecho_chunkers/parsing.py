@@ -33,6 +33,10 @@ MAX_INDENT_LEVELS = 100
 MAX_YAML_LINES = 32_000
 MAX_YAML_COLUMNS = 32_000
 
+# Scanners of C-like comments run to the end of the text from every one that is opened and not closed, within one step.
+# Paths such as "/api/*" open some; a large router has a hundred of them, some 20 kB before its end.
+_MAX_OPEN_COMMENT_BYTES = 64 * 1024 * 1024
+
 # The parser reports every 100 steps. Real code takes 0.4 to 1.4 steps a byte. Text that makes the parser keep
 # many readings alive takes more, and a step then costs up to 50 times as much; so each report must be paid for
 # by progress through the text. Minified code takes 3 to 5 steps a byte: it falls to windows, and loses little.
@@ -41,7 +45,7 @@ _FREE_REPORTS = 150
 _MAX_REPORTS = 5000
 # Reports that find the parser at work on an error. Code with a few errors gives none or a handful; half a mebibyte of
 # `$a $a` as Python gives hundreds, and each of its steps costs fifty times as much.
-_MAX_ERROR_REPORTS = 400
+_MAX_ERROR_REPORTS = 200
 
 
 class Pattern(NamedTuple):
@@ -129,6 +133,8 @@ def may_parse(data: bytes, language: str, grammar: Grammar) -> bool:
     """Whether a text is within what the native parsers are known to bear. Linear, and fast."""
     if len(data) > MAX_PARSE_BYTES or not _shallow_brackets(data):
         return False
+    if grammar.line_comment != b"#" and not _few_open_comments(data):
+        return False
     if not grammar.indented:
         return True
     if language == "yaml" and (
@@ -138,6 +144,12 @@ def may_parse(data: bytes, language: str, grammar: Grammar) -> bool:
     ):
         return False
     return _FAR_INDENT.search(data) is None or _indent_levels(data) <= MAX_INDENT_LEVELS
+
+
+def _few_open_comments(data: bytes) -> bool:
+    """Whether the comments that nothing closes, each read to the end of the text, come to little."""
+    closed = data.rfind(b"*/") + 1
+    return data.count(b"/*", closed) * (len(data) - closed) <= _MAX_OPEN_COMMENT_BYTES
 
 
 def _shallow_brackets(data: bytes) -> bool:

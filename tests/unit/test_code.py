@@ -418,6 +418,15 @@ def test_hostile__deep_brackets_never_reach_the_parser() -> None:
     assert parsing.may_parse(b"(" * 400 + b")" * 400, "rust", languages.GRAMMARS["rust"])
 
 
+@pytest.mark.parametrize("path", ["a.go", "a.ts", "a.tsx", "a.js", "a.sql", "a.rs"])
+def test_hostile__comments_that_nothing_closes_never_reach_the_parser(path: str) -> None:
+    # Each is read to the end of the text: without the bound, this takes longer than the deadline.
+    for unit in ("/* ", "/*\n", "x /* y\n"):
+        assert {c.kind for c in cut(path, unit * (500_000 // len(unit)))} == {code.PARSE_LIMIT}
+    router = "".join(f'  route("/api/{number}/*");\n' for number in range(200))
+    assert {c.kind for c in cut(path, router)} != {code.PARSE_LIMIT}
+
+
 def test_deadline__is_checked_while_parsing() -> None:
     expired = Deadline(0)
     loaded = parsing.load("rust")
