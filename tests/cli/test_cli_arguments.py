@@ -268,9 +268,9 @@ def test_folder__whose_name_is_not_utf8_is_an_error_of_usage(trecho, dsn, tmp_pa
 
 def _process(*args: str, **options: Any) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "plpython")])}
-    return subprocess.Popen(
-        [sys.executable, "-m", "trecho", *args], env=environment, text=True, stderr=subprocess.PIPE, **options
-    )
+    # What a shell puts in the background ignores Ctrl-C, and hands that on.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "trecho", *args]
+    return subprocess.Popen(command, env=environment, text=True, stderr=subprocess.PIPE, **options)
 
 
 @pytest.mark.parametrize("args", [("lint", "--rules"), ("migrate", "--sql"), ("migrate", "status", "--json")])

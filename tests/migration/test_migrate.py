@@ -561,8 +561,9 @@ def test_migrate__run_that_is_stopped_leaves_nothing_and_the_next_one_is_clean(
         "resources.current = lambda: resources.Release(root, root / 'plpython/trecho_chunkers')\n"
         "sys.exit(cli.main(['migrate', '--dsn', sys.argv[2]]))\n"
     )
+    # What a shell puts in the background ignores Ctrl-C, and hands that on.
     process = subprocess.Popen(
-        [sys.executable, "-c", program, str(release.root), empty_dsn],
+        ["env", "--default-signal=INT", sys.executable, "-c", program, str(release.root), empty_dsn],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
