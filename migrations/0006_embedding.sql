@@ -43,6 +43,7 @@ COMMENT ON COLUMN trecho.staged_embeddings.created_at IS 'When it arrived.';
 
 CREATE TABLE trecho.quarantined_texts (
     passage_hash   bytea PRIMARY KEY CHECK (octet_length(passage_hash) = 32),
+    text_hash      bytea NOT NULL,
     reason         text NOT NULL,
     quarantined_at timestamptz NOT NULL DEFAULT now(),
     released_at    timestamptz,
@@ -50,6 +51,7 @@ CREATE TABLE trecho.quarantined_texts (
 );
 COMMENT ON TABLE trecho.quarantined_texts IS 'Texts the secret scan holds back: no vector, hidden from search, until released.';
 COMMENT ON COLUMN trecho.quarantined_texts.passage_hash IS 'SHA-256 of context and content without any prefix, so that it holds in every version.';
+COMMENT ON COLUMN trecho.quarantined_texts.text_hash IS 'Hash by which it was first held, prefix included: finds it when no chunk is left.';
 COMMENT ON COLUMN trecho.quarantined_texts.reason IS 'Kind of secret suspected; never the secret itself.';
 COMMENT ON COLUMN trecho.quarantined_texts.quarantined_at IS 'When.';
 COMMENT ON COLUMN trecho.quarantined_texts.released_at IS 'When an operator released it; NULL while held.';

@@ -852,9 +852,11 @@ BEGIN
     SELECT c.context, c.content INTO v_passage FROM trecho.chunks AS c WHERE c.text_hash = quarantine_text.text_hash LIMIT 1;
     IF FOUND THEN
         v_key := trecho._passage_hash(v_passage.context, v_passage.content);
+    ELSE
+        v_key := coalesce((SELECT q.passage_hash FROM trecho.quarantined_texts AS q WHERE q.text_hash = quarantine_text.text_hash LIMIT 1), v_key);
     END IF;
-    INSERT INTO trecho.quarantined_texts AS q (passage_hash, reason)
-    VALUES (v_key, left(coalesce(nullif(quarantine_text.reason, ''), 'no reason given'), 200))
+    INSERT INTO trecho.quarantined_texts AS q (passage_hash, text_hash, reason)
+    VALUES (v_key, quarantine_text.text_hash, left(coalesce(nullif(quarantine_text.reason, ''), 'no reason given'), 200))
     ON CONFLICT ON CONSTRAINT quarantined_texts_pkey DO UPDATE SET reason = excluded.reason WHERE q.released_at IS NULL;
     SELECT q.released_at IS NOT NULL INTO v_released FROM trecho.quarantined_texts AS q WHERE q.passage_hash = v_key;
     IF v_released THEN
@@ -915,6 +917,8 @@ BEGIN
     SELECT c.context, c.content INTO v_passage FROM trecho.chunks AS c WHERE c.text_hash = release_text.text_hash LIMIT 1;
     IF FOUND THEN
         v_key := trecho._passage_hash(v_passage.context, v_passage.content);
+    ELSE
+        v_key := coalesce((SELECT q.passage_hash FROM trecho.quarantined_texts AS q WHERE q.text_hash = release_text.text_hash LIMIT 1), v_key);
     END IF;
     UPDATE trecho.quarantined_texts AS q SET released_at = clock_timestamp(), released_by = session_user
      WHERE q.passage_hash = v_key AND q.released_at IS NULL;

@@ -328,6 +328,7 @@ CREATE TABLE trecho.project_grants (
 ); -- owner trecho_owner, rights default
 CREATE TABLE trecho.quarantined_texts (
     passage_hash bytea NOT NULL,
+    text_hash bytea NOT NULL,
     reason text NOT NULL,
     quarantined_at timestamp with time zone NOT NULL DEFAULT now(),
     released_at timestamp with time zone,

@@ -441,6 +441,18 @@ def test_retry_failed__bad_arguments_are_refused(shared_db: Connection) -> None:
 # ---------------------------------------------------------------------------------------------------- quarantine
 
 
+def test_release__finds_a_text_that_stands_nowhere_any_more(shared_db: Connection) -> None:
+    conn = shared_db
+    text = add_texts(conn, ["senha"])["senha"]
+    assert value(conn, "SELECT trecho.quarantine_text(%s, 'Secret Keyword')", text) is True
+    conn.execute("DELETE FROM trecho.chunks WHERE text_hash = %s", (text,))
+    assert value(conn, "SELECT trecho.quarantine_text(%s, 'Secret Keyword')", text) is True
+    assert value(conn, "SELECT count(*) FROM trecho.quarantined_texts") == 1
+    assert value(conn, "SELECT trecho.release_text(%s)", text) == 0
+    add_texts(conn, ["senha"])
+    assert value(conn, "SELECT trecho.quarantine_text(%s, 'Secret Keyword')", text) is False
+
+
 def test_quarantine__takes_the_vector_away_everywhere_until_released(shared_db: Connection) -> None:
     conn = shared_db
     texts = add_texts(conn, ["senha", "outro"])
