@@ -243,10 +243,8 @@ def test_hostile_names__are_values_and_nothing_more(
         assert conn.execute("SELECT trecho.drop_project(%s) AS n", (name,)).fetchone() == {"n": 2}
 
 
-def test_projects__are_apart_for_readers_once_the_grant_on_all_is_taken_back(
-    dsn: str, make_role: Callable[..., str]
-) -> None:
-    reader, member = make_role("trecho_reader"), make_role("trecho_reader")
+def two_projects(dsn: str, role: str) -> None:
+    """A document each in projects um and dois, of which the role may read um alone."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         for project in ("um", "dois"):
             conn.execute(
@@ -254,7 +252,14 @@ def test_projects__are_apart_for_readers_once_the_grant_on_all_is_taken_back(
                 (TEXT, project),
             )
         conn.execute("SELECT trecho.revoke_project('trecho_reader', '*')")
-        conn.execute("SELECT trecho.grant_project(%s, 'um')", (reader,))
+        conn.execute("SELECT trecho.grant_project(%s, 'um')", (role,))
+
+
+def test_projects__are_apart_for_readers_once_the_grant_on_all_is_taken_back(
+    dsn: str, make_role: Callable[..., str]
+) -> None:
+    reader, member = make_role("trecho_reader"), make_role("trecho_reader")
+    two_projects(dsn, reader)
     queries = (
         "SELECT count(*) AS n FROM trecho.search('backup', mode => 'lexical', project => %s)",
         "SELECT count(*) AS n FROM trecho.list_documents(project => %s)",
@@ -314,14 +319,7 @@ def test_temporary_look_alikes__change_nothing_and_open_no_project(
     dsn: str, make_role: Callable[..., str], group: str
 ) -> None:
     role = make_role(group)
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        for project in ("um", "dois"):
-            conn.execute(
-                "SELECT trecho.put_document('docs', %s, source_path => 'a.md', project => %s)",
-                (TEXT, project),
-            )
-        conn.execute("SELECT trecho.revoke_project('trecho_reader', '*')")
-        conn.execute("SELECT trecho.grant_project(%s, 'um')", (role,))
+    two_projects(dsn, role)
     asked = (
         "SELECT pg_catalog.to_jsonb(r)::pg_catalog.text AS r FROM trecho.search('backup', mode => 'lexical', project => 'um') AS r",
         "SELECT pg_catalog.to_jsonb(r)::pg_catalog.text AS r FROM trecho.list_documents('um') AS r",
