@@ -757,8 +757,11 @@ BEGIN
         v_slice := v_ids[v_first * 200 + 1 : v_first * 200 + 200];
         FOR v_version IN SELECT v.index_version FROM trecho.index_versions AS v WHERE v.state IN ('active', 'building') LOOP
             -- A version that was not there when a document was planned fills it from its text, so it must not count as done.
+            -- Here and below, OFFSET 0: staged rows are looked up for the documents of the slice. Without statistics, which nothing has of rows
+            -- just staged, the planner would read all of them for every slice.
             v_planned := ARRAY(SELECT d.document_id FROM trecho.documents AS d
-                                 JOIN trecho.staged_documents AS s ON s.pass_id = v_pass.pass_id AND s.source = d.source
+                                CROSS JOIN LATERAL (SELECT s.planned_versions FROM trecho.staged_documents AS s
+                                                     WHERE s.pass_id = v_pass.pass_id AND s.source = d.source OFFSET 0) AS s
                                 WHERE d.document_id = ANY (v_slice) AND v_version = ANY (s.planned_versions));
             DELETE FROM trecho.indexed_documents AS i
              WHERE i.index_version = v_version AND i.document_id = ANY (v_slice) AND NOT i.document_id = ANY (v_planned);
@@ -766,7 +769,8 @@ BEGIN
                                           trecho._anchor(d.doc_id, p.anchor_path), p.start_line, p.end_line)::trecho.new_placement), '{}')
               INTO v_new
               FROM trecho.documents AS d
-              JOIN trecho.staged_placements AS p ON p.pass_id = v_pass.pass_id AND p.source = d.source AND p.index_version = v_version
+             CROSS JOIN LATERAL (SELECT s.* FROM trecho.staged_placements AS s
+                                  WHERE s.pass_id = v_pass.pass_id AND s.source = d.source AND s.index_version = v_version OFFSET 0) AS p
              WHERE d.document_id = ANY (v_planned);
             v_pass.placements_written := v_pass.placements_written + trecho._replace_placements(v_version, v_planned, v_new, v_pass.pass_id);
             INSERT INTO trecho.indexed_documents AS i (index_version, document_id, blob_sha, chunk_count)
