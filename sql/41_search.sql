@@ -24,7 +24,8 @@ CREATE OR REPLACE FUNCTION trecho._search_target(
 )
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path = pg_catalog, @extschema:vector@, pg_temp
-SET enable_hashjoin = off              -- one row from each table
+SET plan_cache_mode = force_generic_plan  -- one row from each table by its key: planning would cost twice as much as all else
+SET enable_hashjoin = off
 SET enable_mergejoin = off
 AS $function$
 DECLARE

@@ -761,7 +761,7 @@ CREATE FUNCTION trecho._search_nearest(p_index_version integer, p_embedding @ext
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._search_target(p_index_version integer, p_embedding @extension@.vector, p_project text, p_branch text, OUT o_version integer, OUT o_total bigint, OUT o_unseen double precision, OUT o_rows bigint, OUT o_longest integer)
     RETURNS record
-    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, @extension@, pg_temp SET enable_hashjoin=off SET enable_mergejoin=off
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, @extension@, pg_temp SET plan_cache_mode=force_generic_plan SET enable_hashjoin=off SET enable_mergejoin=off
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._set_recipe(p_index_version integer, p_recipe jsonb)
     RETURNS void
