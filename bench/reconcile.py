@@ -263,14 +263,15 @@ def hnsw_build(conn: psycopg.Connection[Any]) -> None:
 
 
 @contextmanager
-def database(dsn: str) -> Iterator[str]:
-    """DSN of a new, migrated database, dropped afterwards."""
+def database(dsn: str, migrated: bool = True) -> Iterator[str]:
+    """DSN of a new database, migrated unless it is for another tool, dropped afterwards."""
     name = f"bench_reconcile_{time.time_ns()}"
     with psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         try:
             inside = conninfo.make_conninfo(dsn, dbname=name)
-            assert cli.main(["migrate", "--dsn", inside]) == 0
+            if migrated:
+                assert cli.main(["migrate", "--dsn", inside]) == 0
             yield inside
         finally:
             admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
