@@ -581,40 +581,61 @@ REVOKE ALL ON FUNCTION trecho.plan_document(bigint, text, jsonb, jsonb, text) FR
 GRANT EXECUTE ON FUNCTION trecho.plan_document(bigint, text, jsonb, jsonb, text) TO trecho_writer;
 
 -- Two claims to one id are an error of every staged document among them. A staged document in error keeps its published form, which may
--- clash in turn, so this goes round until nothing changes.
+-- clash in turn, so this goes round until nothing changes. Nothing has statistics of rows just staged, and a join of all with all would be
+-- chosen for them: every table is asked by key (OFFSET 0), and the one join left is hashed.
 CREATE OR REPLACE FUNCTION trecho._refuse_duplicate_ids(p_pass trecho.passes)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
+SET enable_nestloop = off
 AS $function$
 DECLARE
     v_count integer;
 BEGIN
     LOOP
         WITH staged AS (
-            SELECT s.source, s.doc_id AS wanted, s.doc_id_claimed AS claimed, s.action
-              FROM trecho.staged_documents AS s WHERE s.pass_id = p_pass.pass_id AND s.error IS NULL
-        ), future AS (
-            SELECT s.source, s.wanted, s.claimed, true AS is_staged FROM staged AS s WHERE s.action = 'write'
-            UNION ALL
-            SELECT d.source, d.wanted_doc_id, d.doc_id_claimed, false FROM trecho.documents AS d
-             WHERE d.project = p_pass.project AND d.branch = p_pass.branch
-               AND NOT EXISTS (SELECT FROM staged AS s WHERE s.source = d.source)
+            SELECT s.source, s.doc_id AS wanted, s.doc_id_claimed AS claimed
+              FROM trecho.staged_documents AS s WHERE s.pass_id = p_pass.pass_id AND s.error IS NULL AND s.action = 'write'
+        ), twin AS (
+            SELECT t.source, CASE WHEN t.source = t.first THEN t.second ELSE t.first END AS other, t.wanted AS id
+              FROM (SELECT s.source, s.wanted, first_value(s.source) OVER w AS first, nth_value(s.source, 2) OVER w AS second
+                      FROM staged AS s WHERE s.claimed
+                    WINDOW w AS (PARTITION BY s.wanted ORDER BY s.source ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)) AS t
+             WHERE t.second IS NOT NULL
+        ), path_of_another AS (
+            SELECT s.source AS claimant, o.source AS owner
+              FROM staged AS s
+             CROSS JOIN LATERAL (SELECT o.source FROM trecho.staged_documents AS o
+                                  WHERE o.pass_id = p_pass.pass_id AND o.source = s.wanted AND o.error IS NULL AND o.action = 'write' OFFSET 0) AS o
+             WHERE s.claimed AND s.wanted <> s.source
+        ), standing AS (
+            SELECT s.source, d.source AS other, d.id
+              FROM staged AS s
+             CROSS JOIN LATERAL (
+                   (SELECT d.source, s.wanted AS id FROM trecho.documents AS d
+                     WHERE s.claimed AND d.project = p_pass.project AND d.branch = p_pass.branch AND d.wanted_doc_id = s.wanted AND d.doc_id_claimed OFFSET 0)
+                   UNION ALL
+                   (SELECT d.source, s.wanted FROM trecho.documents AS d
+                     WHERE s.claimed AND d.project = p_pass.project AND d.branch = p_pass.branch AND d.source = s.wanted OFFSET 0)
+                   UNION ALL
+                   (SELECT d.source, s.source FROM trecho.documents AS d
+                     WHERE d.project = p_pass.project AND d.branch = p_pass.branch AND d.wanted_doc_id = s.source AND d.doc_id_claimed OFFSET 0)) AS d
+             CROSS JOIN LATERAL (SELECT count(*) AS times FROM trecho.staged_documents AS o
+                                  WHERE o.pass_id = p_pass.pass_id AND o.source = d.source AND o.error IS NULL) AS o
+             WHERE d.source <> s.source AND o.times = 0
         ), clash AS (
-            -- Three joins that can be hashed: one with OR would compare every document with every other.
-            SELECT c.source, min(c.other) AS other, c.wanted
-              FROM (SELECT a.source, b.source AS other, a.wanted FROM future AS a JOIN future AS b ON b.wanted = a.wanted
-                     WHERE a.is_staged AND a.claimed AND b.claimed AND b.source <> a.source
+            SELECT DISTINCT ON (c.source) c.source, c.other, c.id
+              FROM (SELECT t.source, t.other, t.id FROM twin AS t
                     UNION ALL
-                    SELECT a.source, b.source, a.wanted FROM future AS a JOIN future AS b ON b.source = a.wanted
-                     WHERE a.is_staged AND a.claimed AND b.source <> a.source
+                    SELECT p.claimant, p.owner, p.owner FROM path_of_another AS p
                     UNION ALL
-                    SELECT a.source, b.source, a.wanted FROM future AS a JOIN future AS b ON b.wanted = a.source
-                     WHERE a.is_staged AND b.claimed AND b.source <> a.source) AS c
-             GROUP BY c.source, c.wanted
+                    SELECT p.owner, p.claimant, p.owner FROM path_of_another AS p
+                    UNION ALL
+                    SELECT s.source, s.other, s.id FROM standing AS s) AS c
+             ORDER BY c.source, c.other
         )
         UPDATE trecho.staged_documents AS s
-           SET error = format('%s: doc_id %s is also claimed by %s', c.source, c.wanted, c.other)
+           SET error = format('%s: doc_id %s is also claimed by %s', c.source, c.id, c.other)
           FROM clash AS c
          WHERE s.pass_id = p_pass.pass_id AND s.source = c.source;
         GET DIAGNOSTICS v_count = ROW_COUNT;

@@ -713,7 +713,7 @@ CREATE FUNCTION trecho._recut_document(p_index_version integer, p_document_id bi
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._refuse_duplicate_ids(p_pass trecho.passes)
     RETURNS void
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET enable_nestloop=off
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._remove_documents(p_document_ids bigint[], p_pass_id bigint)
     RETURNS integer

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from psycopg.rows import DictRow, dict_row
 from support import Connection
 
@@ -387,6 +391,66 @@ def test_two_claims_to_one_id_in_a_pass__fail_those_two_and_publish_the_rest(dsn
         counts = reconcile(conn, {"a.md": text_of("A"), "b.md": claim.format("B"), "c.md": text_of("C")})
         assert counts["documents_failed"] == 0
         assert value(conn, "SELECT source FROM trecho.documents WHERE doc_id = 'politica'") == "b.md"
+
+
+# Documents of the pass after which a next one begins, and the id each claims: none, a plain one, or the path of another.
+PATHS = ("a.md", "b.md", "c.md", "d.md")
+SOURCE_SETS = st.dictionaries(st.sampled_from(PATHS), st.sampled_from((None, "um", "dois", *PATHS)))
+
+
+def clashes(
+    staged: dict[str, str | None], standing: dict[str, str | None]
+) -> dict[str, set[tuple[str, str]]]:
+    """What the design asks for, the plain way: staged path in error -> the (id, other path) that may be named."""
+    errors: dict[str, set[tuple[str, str]]] = {}
+    while True:
+        sound = {path: claim for path, claim in staged.items() if path not in errors}
+        future = {**{path: claim for path, claim in standing.items() if path not in sound}, **sound}
+        found: dict[str, set[tuple[str, str]]] = {}
+        for path in sound:
+            for other in future.keys() - {path}:
+                mine, theirs = future[path], future[other]
+                if mine is not None and mine in (theirs, other):
+                    found.setdefault(path, set()).add((mine, other))
+                if theirs == path:
+                    found.setdefault(path, set()).add((path, other))
+        if not found:
+            return errors
+        errors |= found
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(passes=st.lists(SOURCE_SETS, min_size=1, max_size=3))
+def test_claims_to_one_id__are_refused_as_the_plain_rule_says(
+    dsn: str, passes: list[dict[str, str | None]]
+) -> None:
+    branch = uuid.uuid4().hex
+    published: dict[str, str | None] = {}
+    with session(dsn) as conn:
+        for round_, wanted in enumerate(passes):
+            texts = {
+                path: (f"---\nid: {claim}\n---\n" if claim else "") + f"# {path}\n\nTexto {round_}.\n"
+                for path, claim in wanted.items()
+            }
+            counts = reconcile(conn, texts, branch=branch, allow_mass_delete=True)
+            expected = clashes(wanted, {path: claim for path, claim in published.items() if path in wanted})
+            told = {}
+            for error in counts["errors"]:
+                match = re.fullmatch(r"(\S+): doc_id (\S+) is also claimed by (\S+)", error)
+                assert match is not None, error
+                told[match[1]] = (match[2], match[3])
+            assert told.keys() == expected.keys()
+            assert all(told[path] in expected[path] for path in told)
+            published = {
+                path: published.get(path) if path in expected else claim
+                for path, claim in wanted.items()
+                if path in published or path not in expected
+            }
+            stands = conn.execute(
+                "SELECT source, CASE WHEN doc_id_claimed THEN wanted_doc_id END AS claim FROM trecho.documents WHERE branch = %s",
+                (branch,),
+            ).fetchall()
+            assert {row["source"]: row["claim"] for row in stands} == published
 
 
 def test_stage_documents__stages_what_stage_document_does_one_by_one(dsn: str) -> None:
