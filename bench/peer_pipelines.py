@@ -1,18 +1,20 @@
 """One pipeline over one folder, in the Python that has it installed: bench/pipelines.py runs this file.
 
-    python bench/peer_pipelines.py trecho|pgai|cocoindex DSN FOLDER STATE [--prepare] [--times N]
+    python bench/peer_pipelines.py trecho|pgai|cocoindex DSN FOLDER STATE [--prepare] [--times N] [--url URL]
 
-Vectors come from a function that answers at once. The peers are set up as their documentation shows, with
-what makes them faster where that is a setting. Prints one JSON document: for each pass its seconds and the texts
-embedded.
+Vectors come from a function that answers at once, or with --url from a server that speaks the API of OpenAI. The peers
+are set up as their documentation shows, with what makes them faster where that is a setting. Prints one JSON document:
+for each pass its seconds and the texts embedded.
 """
 
 import argparse
 import asyncio
 import hashlib
 import json
+import os
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,13 +42,33 @@ class Vectors:
         return [self._drawn[number % len(self._drawn)] for number in range(first, first + count)]
 
 
+# One pass, and how many texts were embedded so far.
+Passes = tuple[Callable[[], None], Callable[[], int]]
+
+
+def served(url: str) -> int:
+    """Texts that the server has seen."""
+    with urllib.request.urlopen(f"{url}/texts") as answer:
+        return int(answer.read())
+
+
 # ------------------------------------------------------------------------------------------------------------ trecho
 
 
-@contextmanager
-def trecho(dsn: str, folder: Path, state: Path) -> Iterator[tuple[Callable[[], None], Callable[[], int]]]:
-    """The command `trecho sync`, with the provider of bench/reconcile.py in place of a model."""
+def prepare_trecho(dsn: str, url: str) -> None:
     sys.path[:0] = [str(ROOT), str(ROOT / "plpython")]
+    import psycopg
+
+    recipe = {"model_id": "instant", "dim": DIMENSIONS} | ({"provider": "openai"} if url else {})
+    with psycopg.connect(dsn) as conn:
+        conn.execute("SELECT trecho.configure(%s)", (json.dumps(recipe),))
+
+
+@contextmanager
+def trecho(dsn: str, folder: Path, state: Path, url: str) -> Iterator[Passes]:
+    """The command `trecho sync`; the function is the provider of bench/reconcile.py in place of the model."""
+    sys.path[:0] = [str(ROOT), str(ROOT / "plpython")]
+    os.environ |= {"TRECHO_EMBEDDING_URL": url, "TRECHO_EMBEDDING_KEY": "none"}
     from trecho import cli, providers
 
     made: list[Any] = []
@@ -57,18 +79,19 @@ def trecho(dsn: str, folder: Path, state: Path) -> Iterator[tuple[Callable[[], N
         made.append(Instant())
         return made[-1]
 
-    providers.provider_for = provider_for
+    if not url:
+        providers.provider_for = provider_for
 
     def once() -> None:
         assert cli.main(["sync", str(folder), "--set", "bench", "--dsn", dsn]) == 0
 
-    yield once, lambda: sum(provider.texts for provider in made)
+    yield once, lambda: served(url) if url else sum(provider.texts for provider in made)
 
 
 # -------------------------------------------------------------------------------------------------------------- pgai
 
 
-def prepare_pgai(dsn: str) -> None:
+def prepare_pgai(dsn: str, url: str) -> None:
     import pgai
     import psycopg
 
@@ -79,17 +102,25 @@ def prepare_pgai(dsn: str) -> None:
         )
         conn.execute(
             "SELECT ai.create_vectorizer('docs'::regclass, loading => ai.loading_column('content'),"
-            " parsing => ai.parsing_none(), destination => ai.destination_table('docs_chunks'),"
-            f" embedding => ai.embedding_ollama('instant', {DIMENSIONS}),"
-            " chunking => ai.chunking_recursive_character_text_splitter("
+            " parsing => ai.parsing_none(), destination => ai.destination_table('docs_chunks'), embedding => "
+            + (
+                f"ai.embedding_openai('instant', {DIMENSIONS}, base_url => '{url}'),"
+                if url
+                else f"ai.embedding_ollama('instant', {DIMENSIONS}),"
+            )
+            + " chunking => ai.chunking_recursive_character_text_splitter("
             f" chunk_size => {CHUNK_SIZE}, chunk_overlap => 0),"
             " scheduling => ai.scheduling_none(), indexing => ai.indexing_none())"
         )
 
 
 @contextmanager
-def pgai(dsn: str, folder: Path, state: Path) -> Iterator[tuple[Callable[[], None], Callable[[], int]]]:
-    """What differs is written to the table that pgai watches, then its worker runs once, two tasks at a time."""
+def pgai(dsn: str, folder: Path, state: Path, url: str) -> Iterator[Passes]:
+    """What differs is written to the table that pgai watches, then its worker runs once, two tasks at a time.
+
+    It has no provider within its process: the function takes the place of its client of Ollama.
+    """
+    os.environ["OPENAI_API_KEY"] = "none"
     import logging
 
     import psycopg
@@ -134,14 +165,14 @@ def pgai(dsn: str, folder: Path, state: Path) -> Iterator[tuple[Callable[[], Non
         if error is not None:
             raise error
 
-    yield once, lambda: vectors.texts
+    yield once, lambda: served(url) if url else vectors.texts
 
 
 # --------------------------------------------------------------------------------------------------------- cocoindex
 
 
 @contextmanager
-def cocoindex(dsn: str, folder: Path, state: Path) -> Iterator[tuple[Callable[[], None], Callable[[], int]]]:
+def cocoindex(dsn: str, folder: Path, state: Path, url: str) -> Iterator[Passes]:
     """A flow from a folder to a table; files and texts are remembered, as its documentation advises."""
     import asyncpg
     import cocoindex as coco
@@ -204,6 +235,7 @@ def cocoindex(dsn: str, folder: Path, state: Path) -> Iterator[tuple[Callable[[]
 
 
 PIPELINES = {"trecho": trecho, "pgai": pgai, "cocoindex": cocoindex}
+PREPARATIONS = {"trecho": prepare_trecho, "pgai": prepare_pgai}
 
 
 def main() -> None:
@@ -216,15 +248,16 @@ def main() -> None:
     parser.add_argument(
         "state", type=Path, help="where a pipeline keeps what it remembers outside the database"
     )
+    parser.add_argument("--url", default="", help="base URL of a server instead of the function")
     parser.add_argument("--prepare", action="store_true", help="make the tables that a first pass needs")
     parser.add_argument("--times", type=int, default=1, help="passes, one after the other in this process")
     args = parser.parse_args()
     if args.prepare:
-        if args.pipeline == "pgai":
-            prepare_pgai(args.dsn)
+        if args.pipeline in PREPARATIONS:
+            PREPARATIONS[args.pipeline](args.dsn, args.url)
         return
     passes = []
-    with PIPELINES[args.pipeline](args.dsn, args.folder.resolve(), args.state) as (once, texts):
+    with PIPELINES[args.pipeline](args.dsn, args.folder.resolve(), args.state, args.url) as (once, texts):
         for _ in range(args.times):
             before, began = texts(), time.perf_counter()
             once()

@@ -4,16 +4,18 @@
     python -m bench.pipelines --peers /tmp/peers/bin/python                 # 2,000 files of 12 chunks: 5 to 10 minutes
     python -m bench.pipelines --peers /tmp/peers/bin/python --files 200     # or --folder with real Markdown files
 
-Vectors come from a function that answers at once. Only trecho builds an HNSW index while it indexes, so one raw build
-over its rows is measured and taken off. Each figure of a pass comes three times: seconds of the process with its
-start-up, seconds of the pass inside (for "nothing changed", of a second pass in the same process), and seconds of CPU
-of the process and the server together. The CPU of the server is that of the whole of it, so use one that nobody else
-uses.
+Vectors come from a function that answers at once; trecho and pgai run a second time ("http") with a server that speaks
+the API of OpenAI, since pgai has no provider within its process and the function is put into it. Only trecho builds an
+HNSW index while it indexes, so one raw build over its rows is measured and taken off. Each figure of a pass comes three
+times: seconds of the process with its start-up, seconds of the pass inside (for "nothing changed", of a second pass in
+the same process), and seconds of CPU of the process and the server together. The CPU of the server is that of the whole
+of it, so use one that nobody else uses.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import os
 import shutil
@@ -23,18 +25,27 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing import Pipe, Process
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
+from zlib import crc32
 
 import psycopg
 from psycopg import conninfo
 
-from bench.peer_pipelines import PIPELINES
-from bench.reconcile import ROOT, Clock, database, edit_twenty, hnsw_build, show, write_handbook
+from bench.peer_pipelines import Vectors
+from bench.reconcile import ROOT, Clock, database, edit_twenty, hnsw_build, show
 from trecho.db import find_dsn
+
+sys.path.insert(0, str(ROOT / "tests"))
+
+from handbook import write_handbook
 
 RUNNER = ROOT / "bench" / "peer_pipelines.py"
 REQUIREMENTS = "bench/peers-pipelines.txt"
@@ -54,16 +65,24 @@ _CHUNKS = {
 class Pipeline:
     """One of them, with the database and the folder of its own state."""
 
-    name: str
+    tool: str
     python: str
     dsn: str
     state: Path
+    url: str = ""
     figures: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.tool}, http" if self.url else self.tool
 
     def run(self, folder: Path, *options: str) -> list[dict[str, float]]:
         """Its passes, each with seconds and texts embedded."""
         done = subprocess.run(
-            [self.python, str(RUNNER), self.name, self.dsn, str(folder), str(self.state), *options],
+            [
+                *(self.python, str(RUNNER), self.tool, self.dsn, str(folder), str(self.state)),
+                *("--url", self.url, *options),
+            ],
             capture_output=True,
             text=True,
             check=False,
@@ -71,7 +90,8 @@ class Pipeline:
         )
         if done.returncode != 0:
             sys.exit(f"{self.name} failed:\n{done.stderr}")
-        return json.loads(done.stdout) if done.stdout else []
+        # pgai writes its log there, too.
+        return [] if "--prepare" in options else json.loads(done.stdout.splitlines()[-1])
 
     def measure(self, clock: Clock, stage: str, folder: Path) -> None:
         """One pass in a process of its own."""
@@ -88,7 +108,7 @@ class Pipeline:
     def chunks(self) -> Counter[tuple[str, str]]:
         """What a search can find."""
         with psycopg.connect(self.dsn) as conn:
-            return Counter(conn.execute(_CHUNKS[self.name].encode()).fetchall())
+            return Counter(conn.execute(_CHUNKS[self.tool].encode()).fetchall())
 
 
 def installed(python: str) -> list[str]:
@@ -184,18 +204,78 @@ def measure(
 
 def bounds(pipelines: list[Pipeline], build: dict[str, float]) -> dict[str, float]:
     """Ours against the faster peer, where there is one; above the bound is a failure."""
-    ours, peers = pipelines[0], pipelines[1:]
-    if not peers:
-        return {}
     found: dict[str, float] = {}
-    for unit, off in (("process", ""), ("pass", ""), ("CPU", ", CPU")):
-        first, nothing = (
-            min(peer.figures[stage][unit] for peer in peers) for stage in ("first index", NOTHING)
-        )
-        net = ours.figures["first index"][unit] - build[f"raw HNSW build{off}"]
-        found[f"(first index - HNSW build) / faster peer, {unit} (bound 0.7)"] = net / first
-        found[f"{NOTHING} / faster peer, {unit} (bound 0.5)"] = ours.figures[NOTHING][unit] / nothing
+    for http in (False, True):
+        (ours,) = (p for p in pipelines if p.tool == "trecho" and bool(p.url) is http)
+        # cocoindex calls a function of its user, whatever that does.
+        peers = [p for p in pipelines if p.tool == "cocoindex" or (p.tool == "pgai" and bool(p.url) is http)]
+        if not peers:
+            continue
+        for unit in ("process", "pass", "CPU"):
+            first, nothing = (
+                min(peer.figures[stage][unit] for peer in peers) for stage in ("first index", NOTHING)
+            )
+            off = build["raw HNSW build" + (", CPU" if unit == "CPU" else "")]
+            net = ours.figures["first index"][unit] - off
+            what = f"{unit}, http" if http else unit
+            found[f"(first index - HNSW build) / faster peer, {what} (bound 0.7)"] = net / first
+            found[f"{NOTHING} / faster peer, {what} (bound 0.5)"] = ours.figures[NOTHING][unit] / nothing
     return found
+
+
+def serve(port: Connection) -> None:
+    """Answer requests for embeddings at once with made-up vectors, in a process whose CPU is not counted."""
+    vectors = Vectors()(512)
+    as_list = [json.dumps(vector.tolist()) for vector in vectors]
+    as_base64 = [json.dumps(base64.b64encode(vector.tobytes()).decode()) for vector in vectors]
+    texts = 0
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self, body: str) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def do_GET(self) -> None:
+            self.answer(str(texts))
+
+        def do_POST(self) -> None:
+            nonlocal texts
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            given = asked["input"] if isinstance(asked["input"], list) else [asked["input"]]
+            form = as_base64 if asked.get("encoding_format") == "base64" else as_list
+            data = ",".join(
+                # The same text has the same vector: trecho asks again for one, to notice that a model was exchanged.
+                f'{{"object":"embedding","index":{number},"embedding":{form[crc32(text.encode()) % len(form)]}}}'
+                for number, text in enumerate(given)
+            )
+            texts += len(given)
+            self.answer(
+                f'{{"object":"list","model":"instant","data":[{data}],"usage":{{"prompt_tokens":0,"total_tokens":0}}}}'
+            )
+
+        def log_message(self, *args: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    port.send(server.server_port)
+    server.serve_forever()
+
+
+@contextmanager
+def embedding_server() -> Iterator[str]:
+    """Base URL of one that answers at once."""
+    ours, its = Pipe()
+    process = Process(target=serve, args=(its,), daemon=True)
+    process.start()
+    try:
+        yield f"http://127.0.0.1:{ours.recv()}"
+    finally:
+        process.terminate()
 
 
 def main() -> None:
@@ -211,8 +291,9 @@ def main() -> None:
     )
     args = parser.parse_args()
     server = find_dsn(args.dsn)
-    names = ["trecho", *(name for name in PIPELINES if name in installed(args.peers))]
+    tools = ["trecho", *installed(args.peers)]
     with ExitStack() as stack:
+        url = stack.enter_context(embedding_server())
         room = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder = room / "files"
         if args.folder is None:
@@ -221,15 +302,17 @@ def main() -> None:
             shutil.copytree(args.folder, folder)
         pipelines = [
             Pipeline(
-                name,
-                sys.executable if name == "trecho" else args.peers,
-                as_uri(stack.enter_context(database(server, migrated=name == "trecho"))),
-                room / name,
+                tool,
+                sys.executable if tool == "trecho" else args.peers,
+                as_uri(stack.enter_context(database(server, migrated=tool == "trecho"))),
+                room / tool,
+                way,
             )
-            for name in names
+            for way in ("", url)
+            for tool in tools
+            if not (way and tool == "cocoindex")
         ]
         conn = stack.enter_context(psycopg.connect(pipelines[0].dsn, autocommit=True))
-        conn.execute('SELECT trecho.configure(\'{"model_id": "instant", "dim": 768}\')')
         clock = Clock.of(conn)
         counts = measure(pipelines, clock, conn, folder, args.folder is not None)
         for pipeline in pipelines:
