@@ -11,6 +11,8 @@ CREATE OR REPLACE FUNCTION trecho._replace_placements(
 RETURNS integer
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
+-- An array is taken for ten rows, and every old placement would be compared with every new one: these joins are to be hashed.
+SET enable_nestloop = off
 AS $function$
 DECLARE
     v_count integer;
@@ -42,7 +44,7 @@ BEGIN
         INSERT INTO trecho.%I AS p (index_version, document_id, ordinal, chunk_key, project, branch, chunk_id, anchor, start_line, end_line)
         SELECT $1, n.document_id, n.ordinal, n.chunk_key, d.project, d.branch, n.chunk_id, n.anchor, n.start_line, n.end_line
           FROM unnest($2) AS n
-          JOIN trecho.documents AS d ON d.document_id = n.document_id
+          JOIN (SELECT o.* FROM trecho.documents AS o WHERE o.document_id = ANY ($3) OFFSET 0) AS d ON d.document_id = n.document_id
          ORDER BY n.document_id, n.ordinal
         ON CONFLICT (document_id, ordinal) DO UPDATE
            SET chunk_key = excluded.chunk_key, chunk_id = excluded.chunk_id, anchor = excluded.anchor,
@@ -50,7 +52,7 @@ BEGIN
          WHERE (p.chunk_key, p.chunk_id, p.anchor, p.start_line, p.end_line)
                IS DISTINCT FROM (excluded.chunk_key, excluded.chunk_id, excluded.anchor, excluded.start_line, excluded.end_line)
         $sql$, 'placements_' || p_index_version)
-    USING p_index_version, p_new;
+    USING p_index_version, p_new, p_document_ids;
     GET DIAGNOSTICS v_rows = ROW_COUNT;
     RETURN v_count + v_rows;
 END

@@ -47,6 +47,26 @@ $function$;
 COMMENT ON FUNCTION trecho._running_pass(bigint) IS 'The row of a running pass. Raises 22023 for an unknown one, 55000 for one that has ended.';
 REVOKE ALL ON FUNCTION trecho._running_pass(bigint) FROM PUBLIC;
 
+-- Without statistics any index of documents that begins with project and branch looks as good as the one by source, and one that reads the
+-- whole branch for each staged document may be chosen. So there are some before the first pass that finds documents; autovacuum goes on.
+CREATE OR REPLACE FUNCTION trecho._know_documents()
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '1s'
+AS $function$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_stats AS s WHERE s.schemaname = 'trecho' AND s.tablename = 'documents' AND s.attname = 'branch')
+       AND EXISTS (SELECT FROM trecho.documents) THEN
+        ANALYZE trecho.documents (project, branch, source_set, source, doc_id, wanted_doc_id, path);
+    END IF;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN;  -- a vacuum is at it, which brings them as well
+END
+$function$;
+COMMENT ON FUNCTION trecho._know_documents() IS 'Gather the statistics of documents that plans of a pass need, where there are none yet.';
+REVOKE ALL ON FUNCTION trecho._know_documents() FROM PUBLIC;
+
 CREATE OR REPLACE FUNCTION trecho.begin_pass(
     project    text,
     branch     text,
@@ -80,6 +100,7 @@ BEGIN
         RETURN NULL;
     END IF;
     PERFORM trecho._ensure_version();
+    PERFORM trecho._know_documents();
 
     -- Whoever ran these held the lock that is now ours, so they are gone. Their vectors stay.
     UPDATE trecho.passes AS p SET outcome = 'abandoned', finished_at = now(), error = 'its connection ended before it was published'

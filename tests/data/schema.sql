@@ -615,6 +615,10 @@ CREATE FUNCTION trecho._is_held(p_context text, p_content text)
     RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._know_documents()
+    RETURNS void
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET lock_timeout=1s
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._known_embeddings(p_index_version integer, p_text_hashes bytea[])
     RETURNS TABLE(text_hash bytea, embedding @extension@.vector)
     LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET jit=off SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off
@@ -721,7 +725,7 @@ CREATE FUNCTION trecho._remove_documents(p_document_ids bigint[], p_pass_id bigi
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._replace_placements(p_index_version integer, p_document_ids bigint[], p_new trecho.new_placement[], p_pass_id bigint)
     RETURNS integer
-    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET enable_nestloop=off
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._require_complete(p_index_version integer, p_written_since timestamp with time zone, p_force boolean)
     RETURNS void
