@@ -34,7 +34,8 @@ _new = tuple.__new__  # a NamedTuple without the call in between
 
 _ATX, _FENCE, _HTML, _QUOTE, _UNDERLINE, _BREAK, _BULLET, _NUMBER = range(1, 9)
 _OPENER = re.compile(
-    r"\n {0,3}+(?:(\#{1,6})(?=[ \t\n])"
+    r"\n {0,3}+(?=[#`~<>=\-*_+0-9])"  # one look says no to most lines
+    r"(?:(\#{1,6})(?=[ \t\n])"
     r"|(`{3,}+(?=[^`\n]*+\n)|~{3,}+)"
     r"|(<)(?=[A-Za-z/!?])"
     r"|(>)"
@@ -122,8 +123,10 @@ def _scan(  # noqa: PLR0912, PLR0915  # one branch for each kind of opener
     fences: list[tuple[int, int]] = []
     last = len(body) - 1
     paragraphs = _Paragraphs(body)
+    restart = paragraphs.restart
     opener = _OPENER.search
     find = body.find
+    add = headings.append
     at = 0  # a line feed: the next line to look at starts after it
     tick = 0
     while (found := opener(body, at)) is not None:
@@ -133,11 +136,11 @@ def _scan(  # noqa: PLR0912, PLR0915  # one branch for each kind of opener
         kind = found.lastindex
         line = found.start()
         if kind == _ATX:
-            after = found.end()
+            mark, after = found.span(1)
             at = find("\n", after)
             title = _atx_title(body[after:at]) if at > after else ""
             end = at + shift if at + shift < most else most
-            headings.append(_new(Heading, (line + 1 + shift, end, after - found.start(1), title)))
+            add(_new(Heading, (line + 1 + shift, end, after - mark, title)))
         elif kind == _FENCE:
             at = _fence_end(body, found.end(), body[found.start(2)], found.end() - found.start(2))
             fences.append((line + 1, at))
@@ -151,20 +154,20 @@ def _scan(  # noqa: PLR0912, PLR0915  # one branch for each kind of opener
             first = paragraphs.start_before(line)
             if first >= 0:
                 first = _after_definitions(body, first, line)
-            mark = body[found.start(5)]
+            equals = body[found.start(5)] == "="
             if 0 <= first < line:  # else nothing is left that could be a heading
                 at = find("\n", found.end())
-                level = 1 if mark == "=" else 2
+                level = 1 if equals else 2
                 end = at + shift if at + shift < most else most
-                headings.append(_new(Heading, (first + shift, end, level, _setext_title(body[first:line]))))
-            elif mark == "-" and found.end(5) - found.start(5) != 2:
+                add(_new(Heading, (first + shift, end, level, _setext_title(body[first:line]))))
+            elif not equals and found.end(5) - found.start(5) != 2:
                 # Three or more are a thematic break, one is an empty list item.
                 if found.end(5) - found.start(5) == 1:
                     at = _containers(body, line, fences, deadline)
                 else:
                     at = find("\n", found.end())
             else:
-                paragraphs.restart(line)
+                restart(line)
                 at = find("\n", found.end())
                 continue
         elif kind == _BREAK:
@@ -178,7 +181,7 @@ def _scan(  # noqa: PLR0912, PLR0915  # one branch for each kind of opener
             at = _containers(body, line, fences, deadline)
         if at >= last or (title_only and headings and headings[-1].level == 1):
             break
-        paragraphs.restart(at)
+        restart(at)
     return Blocks(headings, [(first + shift, min(end + shift, most)) for first, end in fences])
 
 
@@ -200,6 +203,8 @@ class _Paragraphs:
         """Start of the paragraph that is open at the line feed `line`, or -1. Asked in rising order."""
         body = self._body
         first = self._line
+        if first == line:
+            return -1
         for blank in _BLANK_LINE.finditer(body, self._seen, line + 1):
             first = blank.end()
         self._seen = line
@@ -212,6 +217,8 @@ class _Paragraphs:
 
 def _atx_title(rest: str) -> str:
     title = rest.strip(" \t")
+    if title[-1:] != "#":
+        return title
     bare = title.rstrip("#")
     if not bare:
         return ""
@@ -219,6 +226,8 @@ def _atx_title(rest: str) -> str:
 
 
 def _setext_title(lines: str) -> str:
+    if "\n" not in lines:
+        return lines.strip(" \t")
     return " ".join([line.strip(" \t") for line in lines.split("\n")])
 
 
@@ -454,6 +463,8 @@ def _containers(  # noqa: PLR0912, PLR0915  # one automaton: its state would be 
 
 def _after_white(body: str, at: int) -> int:
     """The first offset from `at` that is no blank or tab."""
+    if body[at] not in " \t":
+        return at
     found = _WHITE.match(body, at)
     return at if found is None else found.end()
 

@@ -317,7 +317,7 @@ class _Cutter:
             begin = start
             if lead >= 0:
                 between = data[lead_end:start]
-                if not between or (between.isspace() and between.count(b"\n") <= 1):
+                if between == b"\n" or not between or (between.isspace() and between.count(b"\n") <= 1):
                     begin = lead
             if role == "lead":
                 lead = begin if begin < start else start if self._opens_line(floor, start) else -1
@@ -378,9 +378,10 @@ class _Cutter:
 
     def _name(self, captures: dict[str, list[Any]]) -> str:
         """The name of a declaration within its container."""
-        if "name" not in captures:
+        nodes = captures.get("name")
+        if nodes is None:
             return ""
-        data, node = self._data, captures["name"][0]
+        data, node = self._data, nodes[0]
         name = _clean(data[node.start_byte : node.end_byte])
         if "trait" in captures:
             node = captures["trait"][0]
@@ -496,7 +497,7 @@ class _Cutter:
 
 def _clean(raw: bytes) -> str:
     """A name in one line, without the quotes around it."""
-    name = raw[:_MAX_NAME_BYTES].decode("utf-8", "ignore")
+    name = raw.decode() if len(raw) <= _MAX_NAME_BYTES else raw[:_MAX_NAME_BYTES].decode("utf-8", "ignore")
     if name.isidentifier():
         return name
     name = " ".join(name.split())

@@ -34,6 +34,8 @@ def anchor(doc_id: str, anchor_path: str) -> str:
 def slug(heading: str) -> str:
     """The slug of a heading as GitHub makes it: lower case, punctuation dropped, blanks to hyphens."""
     lowered = heading[:_SLUG_MAX_CHARS].strip().lower().replace("\t", " ")
+    if lowered.replace(" ", "").isalnum():  # nothing to drop
+        return lowered.replace(" ", "-")
     if lowered.isascii():
         return _SLUG_DROP_ASCII.sub("", lowered).replace(" ", "-")
     for char in set(_SLUG_DROP.findall(lowered)):
@@ -52,18 +54,16 @@ class Slugs:
 
     def unique(self, heading: str) -> str:
         """The slug of `heading`, unlike every one given before. Work is constant on average."""
+        seen = self._seen
         base = slug(heading) if heading else ""
-        if base not in self._seen:
-            self._seen[base] = 0
+        count = seen.get(base, -1) + 1
+        seen[base] = count
+        if not count:
             return base
-        count = self._seen[base]
-        while True:
+        while (candidate := f"{base}-{count}") in seen:
             count += 1
-            candidate = f"{base}-{count}"
-            if candidate not in self._seen:
-                break
-        self._seen[base] = count
-        self._seen[candidate] = 0
+        seen[base] = count
+        seen[candidate] = 0
         return candidate
 
 

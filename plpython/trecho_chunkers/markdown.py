@@ -120,9 +120,10 @@ class _Document:
             source = iter(whole)
         section: list[_Segment] = []
         for segment in source:
-            if segment.level > 2 or not section:
+            level = segment.level
+            if level > 2 or not section:
                 section.append(segment)
-            elif segment.level == 2 and len(section) == 1 and self._is_bare_title(section[0]):
+            elif level == 2 and len(section) == 1 and self._is_bare_title(section[0]):
                 section.append(segment)  # a title with nothing under it belongs to what follows
             else:
                 self._section(section)
@@ -140,6 +141,8 @@ class _Document:
         open_levels: list[tuple[int, str, str, str]] = []  # level, symbol, section slug, inside
         last = len(headings) - 1
         for index, (begin, body, level, markup) in enumerate(headings):
+            if not index & 255:
+                self._deadline.check()
             name, explicit = _plain_heading(markup) if markup else ("", "")
             slug = unique(explicit or name)
             while open_levels and open_levels[-1][0] >= level:
@@ -167,15 +170,18 @@ class _Document:
 
     def _section(self, segments: list[_Segment]) -> None:
         """Emit one section: a heading up to level 2 (after a bare title, maybe) and all that is below it."""
-        self._deadline.check()
         self._segments = segments
         main = 1 if segments[0].level == 1 and len(segments) > 1 and segments[1].level == 2 else 0
-        self._split(0, len(segments), main, "section" if segments[main].level == 2 else "preamble")
+        self._emit_or_split(0, len(segments), main, "section" if segments[main].level == 2 else "preamble")
+
+    def _emit_or_split(self, first: int, last: int, main: int, kind: str) -> None:
+        """Emit segments [first, last), whose heading is that of `main`, in as few pieces as allowed."""
+        if not self._emit_whole(first, last, main, kind):
+            self._split(first, last, main, kind)
 
     def _split(self, first: int, last: int, main: int, kind: str) -> None:
-        """Emit segments [first, last), whose heading is that of `main`, in as few pieces as allowed."""
-        if self._emit_whole(first, last, main, kind):
-            return
+        """Emit segments [first, last), whose heading is that of `main`, in two pieces or more."""
+        self._deadline.check()
         segments = self._segments
         if main + 1 == last:
             self._split_paragraphs(first, main)
@@ -185,11 +191,10 @@ class _Document:
         starts.append(last)
         lead = first
         if any(self._has_body(index) for index in range(first, starts[0])):
-            self._split(first, starts[0], main, kind)
+            self._emit_or_split(first, starts[0], main, kind)
             lead = starts[0]
         for index, start in enumerate(starts[:-1]):
-            self._deadline.check()
-            self._split(start if index else lead, starts[index + 1], start, "subsection")
+            self._emit_or_split(start if index else lead, starts[index + 1], start, "subsection")
 
     def _emit_whole(self, first: int, last: int, main: int, kind: str) -> bool:
         """Emit segments [first, last) as one chunk if they are within the budget."""
@@ -199,11 +204,14 @@ class _Document:
             start = line_start(text, start, end)
         content = text[start:end].rstrip()
         chars = len(content)
-        if chars > budget.max_chars or content.count("\n") >= budget.max_lines:
+        if chars > budget.max_chars:
+            return False
+        breaks = content.count("\n")
+        if breaks >= budget.max_lines:
             return False
         if chars * 4 > budget.max_bytes and len(content.encode()) > budget.max_bytes:
             return False
-        self._emit(start, content, main, kind, segments[first].above)
+        self._emit(start, content, breaks, main, kind, segments[first].above)
         return True
 
     def _split_paragraphs(self, first: int, main: int) -> None:
@@ -311,15 +319,16 @@ class _Document:
             context = segments[main if span[0] >= segments[main].start else first].above
         if extra:
             context = f"{context}\n{extra}" if context else extra
-        self._emit(span[0], self._text[span[0] : span[1]], main, "part", context)
+        content = self._text[span[0] : span[1]]
+        self._emit(span[0], content, content.count("\n"), main, "part", context)
 
-    def _emit(self, start: int, content: str, main: int, kind: str, context: str) -> None:
-        """Append the chunk of `content`, which starts at `start`."""
+    def _emit(self, start: int, content: str, breaks: int, main: int, kind: str, context: str) -> None:
+        """Append the chunk of `content`, which starts at `start` and holds so many line breaks."""
         segment = self._segments[main]
         if self._summary:
             context = f"{context}\n{self._summary}" if context else self._summary
         first = self._line + self._text.count("\n", self._at, start)
-        last = first + content.count("\n")
+        last = first + breaks
         self._at, self._line = start + len(content), last
         chunks = self._chunks
         fields = (len(chunks) + 1, kind, segment.symbol, segment.anchor_path, context, first, last, content)

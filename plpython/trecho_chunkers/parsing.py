@@ -33,9 +33,13 @@ MAX_INDENT_LEVELS = 100
 MAX_YAML_LINES = 32_000
 MAX_YAML_COLUMNS = 32_000
 
-# Scanners of C-like comments run to the end of the text from every one that is opened and not closed, within one step.
-# Paths such as "/api/*" open some; a large router has a hundred of them, some 20 kB before its end.
-_MAX_OPEN_COMMENT_BYTES = 64 * 1024 * 1024
+# Scanners look ahead within one step, where no step is counted: to the end of the text from each comment that nothing
+# closes, or over all blanks from each one that is none to the grammar. What they go back for is read again, in pieces,
+# and counted. Real code reads a few pieces again, at its end. A text with many odd blanks is given in pieces at once.
+_PIECE_BYTES = 4096
+_MOST_READS_AGAIN = 8192
+_ODD_BLANKS = (b"\xc2\x85", b"\xc2\xa0", b"\xe1\x9a\x80", b"\xe2\x80", b"\xe2\x81\x9f", b"\xe3\x80\x80")
+_MANY_ODD_BLANKS = 256
 
 # The parser reports every 100 steps. Real code takes 0.4 to 1.4 steps a byte. Text that makes the parser keep
 # many readings alive takes more, and a step then costs up to 50 times as much; so each report must be paid for
@@ -133,8 +137,6 @@ def may_parse(data: bytes, language: str, grammar: Grammar) -> bool:
     """Whether a text is within what the native parsers are known to bear. Linear, and fast."""
     if len(data) > MAX_PARSE_BYTES or not _shallow_brackets(data):
         return False
-    if grammar.line_comment != b"#" and not _few_open_comments(data):
-        return False
     if not grammar.indented:
         return True
     if language == "yaml" and (
@@ -144,12 +146,6 @@ def may_parse(data: bytes, language: str, grammar: Grammar) -> bool:
     ):
         return False
     return _FAR_INDENT.search(data) is None or _indent_levels(data) <= MAX_INDENT_LEVELS
-
-
-def _few_open_comments(data: bytes) -> bool:
-    """Whether the comments that nothing closes, each read to the end of the text, come to little."""
-    closed = data.rfind(b"*/") + 1
-    return data.count(b"/*", closed) * (len(data) - closed) <= _MAX_OPEN_COMMENT_BYTES
 
 
 def _shallow_brackets(data: bytes) -> bool:
@@ -210,6 +206,8 @@ def parse(loaded: Loaded, data: bytes, deadline: Deadline) -> Any | None:
     report, error_report = count(1).__next__, count(1).__next__
     late = deadline.expired
     per_report, free, most = _BYTES_PER_REPORT, _FREE_REPORTS * _BYTES_PER_REPORT, _MAX_REPORTS
+    whole = data.isascii() or sum(map(data.count, _ODD_BLANKS)) <= _MANY_ODD_BLANKS
+    seen = again = 0
 
     # An exception that left this function would crash the binding: it does not look for one.
     def stop(offset: int, in_error: bool) -> bool:
@@ -222,7 +220,17 @@ def parse(loaded: Loaded, data: bytes, deadline: Deadline) -> Any | None:
 
     # Only a text that is read through a function is parsed under a progress callback.
     def read(offset: int, _point: object) -> bytes:
-        return data[offset:] if offset else data
+        nonlocal seen, again
+        if whole and not seen:
+            seen = len(data)
+            return data
+        piece = data[offset : offset + _PIECE_BYTES]
+        if offset >= seen:
+            seen = offset + 1
+            return piece
+        again += 1
+        # Blanks to the end let a parse that reads too much again run out of work.
+        return piece if again <= _MOST_READS_AGAIN else b" " * len(piece)
 
     parser = loaded.parser
     handler = _handler_of(signal.SIGINT)
@@ -233,7 +241,8 @@ def parse(loaded: Loaded, data: bytes, deadline: Deadline) -> Any | None:
     if holds:
         _set_handler(signal.SIGINT, lambda _number, frame: held.append(frame))
     try:
-        return parser.parse(read, progress_callback=stop)
+        tree = parser.parse(read, progress_callback=stop)
+        return tree if again <= _MOST_READS_AGAIN else None
     except ValueError:
         parser.reset()  # else the next parse would go on with this text
         deadline.check()
