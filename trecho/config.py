@@ -47,6 +47,8 @@ class Source:
             raise UsageError(
                 f"source set {self.set_name!r}: {error}", hint="Write patterns in gitignore syntax."
             ) from error
+        if not self.exclude:
+            return include.match_file
         return lambda path: include.match_file(path) and not exclude.match_file(path)
 
 

@@ -75,6 +75,7 @@ class Exclusions:
     read_text: ReadText
     max_document_bytes: int
     _rules: dict[str, tuple[Spec, Spec]] = field(default_factory=dict)
+    _standing: dict[tuple[str, int], list[tuple[int, Spec]]] = field(default_factory=dict)
 
     @classmethod
     def from_folder(cls, root: Path, *, max_document_bytes: int) -> Exclusions:
@@ -119,15 +120,26 @@ class Exclusions:
 
     def _matches(self, path: str, kind: int) -> bool:
         """Whether a rule file in a folder above names the path; the nearest one that says anything decides."""
-        parts = path.rstrip("/").split("/")
-        for depth in range(len(parts) - 1, -1, -1):
-            folder = "/".join(parts[:depth])
+        folder = path.rstrip("/").rpartition("/")[0]
+        standing = self._standing.get((folder, kind))
+        if standing is None:
+            standing = self._standing[folder, kind] = self._above(folder, kind)
+        for start, spec in standing:
+            verdict = spec.check_file(path[start:]).include
+            if verdict is not None:
+                return verdict
+        return False
+
+    def _above(self, folder: str, kind: int) -> list[tuple[int, Spec]]:
+        """Rule files of the folder and above it that say something, each with where paths begin that it speaks of."""
+        found = []
+        while True:
             spec = self._rules_of(folder)[kind]
             if spec.patterns:
-                verdict = spec.check_file(path[len(folder) + 1 :] if folder else path).include
-                if verdict is not None:
-                    return verdict
-        return False
+                found.append((len(folder) + 1 if folder else 0, spec))
+            if not folder:
+                return found
+            folder = folder.rpartition("/")[0]
 
     def _rules_of(self, folder: str) -> tuple[Spec, Spec]:
         found = self._rules.get(folder)

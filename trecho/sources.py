@@ -82,8 +82,8 @@ def _read(entry: os.DirEntry[str], exclusions: Exclusions) -> tuple[bytes | None
         if info.st_size > limit:
             return None, "too-large"
         data = block = os.read(number, limit + 1)
-        while block and len(data) <= limit:
-            block = os.read(number, limit + 1)  # usually nothing: the end of the file
+        while block and len(data) <= limit and len(data) != info.st_size:
+            block = os.read(number, limit + 1)
             data += block
     finally:
         os.close(number)
