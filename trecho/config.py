@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ DEFAULT_INCLUDE = {
     "session": ("**/*.json", "**/*.jsonl", "**/*.txt", "**/*.md"),
     "code": ("**/*",),
 }
+_ENDING = re.compile(r"\*\*/\*\.[A-Za-z0-9]+")
 _PROJECT_KEYS = {"name", "branch"}
 _SOURCE_KEYS = {"set", "path", "scope", "include", "exclude"}
 _EMBEDDING_KEYS = {"preset", "provider", "model_id", "model_version", "dim", "query_prefix", "passage_prefix"}
@@ -47,9 +49,15 @@ class Source:
             raise UsageError(
                 f"source set {self.set_name!r}: {error}", hint="Write patterns in gitignore syntax."
             ) from error
-        if not self.exclude:
-            return include.match_file
-        return lambda path: include.match_file(path) and not exclude.match_file(path)
+        # Most patterns are of the kind **/*.md, and most files end in what they say: no expression needs to be tried.
+        plain = not any(pattern.startswith("!") for pattern in self.include)
+        endings = tuple(pattern[4:] for pattern in self.include if plain and _ENDING.fullmatch(pattern))
+
+        def wanted(path: str) -> bool:
+            found = path.endswith(endings) or include.match_file(path)
+            return found and not (self.exclude and exclude.match_file(path))
+
+        return wanted
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pathspec import GitIgnoreSpec
 
+from trecho.config import Source
 from trecho.exclusions import Exclusions
 
 
@@ -115,3 +117,21 @@ def test_from_folder__reads_rule_files_where_they_stand(tmp_path: Path) -> None:
     found = Exclusions.from_folder(tmp_path, max_document_bytes=1000)
     assert found.path_reason("sub/rascunho.md") == "ignored"
     assert found.path_reason("rascunho.md") is None
+
+
+@given(
+    include=st.lists(
+        st.sampled_from(["**/*.md", "**/*.txt", "*.md", "docs/**", "!**/*.md", "!a.md", "**/*"]), max_size=3
+    ),
+    exclude=st.lists(st.sampled_from(["**/*.md", "old/", "!b.md"]), max_size=2),
+    path=st.lists(
+        st.sampled_from(["a", "old", "docs", "x.md", "b.md", ".md", "md", "c.txt", "é.md\n"]), min_size=1
+    ),
+)
+def test_patterns_of_a_source__want_what_gitignore_syntax_says(
+    include: list[str], exclude: list[str], path: list[str]
+) -> None:
+    source = Source("s", Path(), "", "docs", tuple(include), tuple(exclude))
+    named = "/".join(path)
+    says = [GitIgnoreSpec.from_lines(patterns).match_file(named) for patterns in (include, exclude)]
+    assert source.matcher()(named) is (says[0] and not says[1])
