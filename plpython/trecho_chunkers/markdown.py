@@ -331,5 +331,7 @@ class _Document:
         last = first + breaks
         self._at, self._line = start + len(content), last
         chunks = self._chunks
-        fields = (len(chunks) + 1, kind, segment.symbol, segment.anchor_path, context, first, last, content)
-        chunks.append(_new(Chunk, fields))
+        _, _, _, _, symbol, anchor_path, _, _ = segment
+        chunks.append(
+            _new(Chunk, (len(chunks) + 1, kind, symbol, anchor_path, context, first, last, content))
+        )

@@ -49,7 +49,7 @@ _FREE_REPORTS = 150
 _MAX_REPORTS = 5000
 # Reports that find the parser at work on an error. Code with a few errors gives none or a handful; half a mebibyte of
 # `$a $a` as Python gives hundreds, and each of its steps costs fifty times as much.
-_MAX_ERROR_REPORTS = 200
+_MAX_ERROR_REPORTS = 60
 
 
 class Pattern(NamedTuple):

@@ -230,8 +230,11 @@ def _rendered(event: Any) -> tuple[str, str]:
         return "", _text_of(event)
     inner = event.get("message")
     source = inner if isinstance(inner, dict) else event
-    role = _first_scalar(source, _ROLES) or _first_scalar(event, _ROLES)
-    moment = _first_scalar(event, _TIMES) or _first_scalar(source, _TIMES)
+    role = _first_scalar(source, _ROLES)
+    moment = _first_scalar(event, _TIMES)
+    if source is not event:
+        role = role or _first_scalar(event, _ROLES)
+        moment = moment or _first_scalar(source, _TIMES)
     for key in _TEXTS:
         if source.get(key) is not None:
             body = _text_of(source[key])
@@ -246,7 +249,9 @@ def _rendered(event: Any) -> tuple[str, str]:
 
 def _first_scalar(event: dict[str, Any], keys: tuple[str, ...]) -> str:
     for key in keys:
-        value = event.get(key)
+        if key not in event:
+            continue
+        value = event[key]
         if isinstance(value, (str, int, float)) and not isinstance(value, bool) and str(value).strip():
             return " ".join(str(value).split())
     return ""

@@ -427,6 +427,13 @@ def test_hostile__comments_that_nothing_closes_stop_the_parse(path: str) -> None
     assert {c.kind for c in cut(path, router)} != {code.PARSE_LIMIT}
 
 
+@pytest.mark.parametrize(("path", "unit"), [("a.rs", 'r#"'), ("a.py", "\\\n"), ("a.rs", "def a():pass\n")])
+def test_hostile__what_a_scanner_reads_again_and_again_stops_the_parse(path: str, unit: str) -> None:
+    # Without the bound the first two take longer than the deadline.
+    text = unit * (500_000 // len(unit))
+    assert {c.kind for c in cut(path, text)} == {code.PARSE_LIMIT}
+
+
 @pytest.mark.parametrize("blank", ["\u3000", "\u2028", "\u00a0", "\u1680", "\u205f"])
 def test_hostile__blanks_that_are_none_to_the_grammar_stop_the_parse(blank: str) -> None:
     # SQL's scanner passes over all of them from each one: hours for half a mebibyte, and gigabytes of text read again.
