@@ -212,6 +212,7 @@ DECLARE
     c_min_depth   constant integer := 80;            -- fewest candidates of each kind
     c_reranked    constant integer := 80;            -- by words, how many get the whole score
     c_max_factor  constant double precision := 10;   -- most candidates per wanted result
+    c_left_out    constant integer := 1000000000;    -- added to the rank of what pruning left out
     c_words_limit constant integer := 20000;         -- and never more than this where common words let more through
     c_batch       constant integer := 50;            -- vectors read at once where there is a filter
     c_few         constant integer := 2000;          -- below this an exact scan has better recall, and soon better time, than HNSW
@@ -248,6 +249,7 @@ DECLARE
     v_hit      trecho.search_hit;
     v_documents bigint[] := '{}';
     v_stopped  boolean := false;
+    v_whole    bigint;        -- how far into both lists the order is final
     v_hidden   boolean := trecho._text_setting('trecho.hide_quarantined', 'on')::boolean;
     v_step     boolean;       -- read vectors one by one
     v_hard     boolean := false;  -- the query has phrases or exclusions
@@ -377,19 +379,25 @@ BEGIN
                               ELSE (SELECT string_agg(format('(%s%L::tsquery LIMIT %s)', v_matches, m.match::text, m.most), ' UNION ALL ')
                                       FROM (VALUES (v_words.candidates, c_words_limit), (v_words.pairs, v_words.pair_limit)) AS m (match, most)
                                      WHERE m.match IS NOT NULL) END;
-            -- In order of a first score, from which the rest of the whole score is left out that costs much and moves little. Both parts
-            -- only add, so what is not among the first c_reranked stays behind them at any depth, and pages continue each other.
+            -- In order of a first score, from which the rest of the whole score is left out that costs much and moves little. What is not
+            -- among the first c_reranked stays behind them, and what pruning left out behind what it did not: rank says so, depends on no
+            -- limit, and is the same for those that the score orders. So pages continue each other.
             v_sql := format($sql$
-                SELECT array_agg(ROW(h.chunk_key, h.document_id, h.ordinal, h.base + CASE WHEN h.place <= %s THEN %s ELSE 0 END, NULL, NULL, NULL)::trecho.search_hit)
-                  FROM (SELECT l.*, row_number() OVER (ORDER BY l.base DESC, l.chunk_key) AS place
-                          FROM (SELECT s.chunk_key, s.base, v.document_id, v.ordinal FROM (%s) AS s CROSS JOIN LATERAL (%s) AS v LIMIT %s) AS l) AS h
+                SELECT array_agg(ROW(h.chunk_key, h.document_id, h.ordinal, h.base + CASE WHEN h.place <= %s THEN %s ELSE 0 END, NULL, NULL,
+                                     greatest(h.place, %s) + CASE WHEN h.chosen THEN 0 ELSE %s END)::trecho.search_hit)
+                  FROM (SELECT l.*, row_number() OVER (ORDER BY l.chosen DESC, l.base DESC, l.chunk_key) AS place
+                          FROM (SELECT s.chunk_key, s.chosen, s.base, v.document_id, v.ordinal FROM (%s) AS s CROSS JOIN LATERAL (%s) AS v LIMIT %s) AS l) AS h
                   JOIN %s AS c ON c.chunk_key = h.chunk_key
                 $sql$,
-                c_reranked, v_words.rest_sql,
+                CASE WHEN v_semantic THEN greatest(v_depth, c_reranked) ELSE c_reranked END, v_words.rest_sql, c_reranked, c_left_out,
                 CASE WHEN v_few
-                     THEN format('SELECT f.chunk_key, f.document_id, f.ordinal, %s AS base FROM (%s) AS f JOIN %s AS c ON c.chunk_key = f.chunk_key WHERE %s AND c.search_vector @@ %L::tsquery ORDER BY base DESC, f.chunk_key',
+                     THEN format('SELECT f.chunk_key, f.document_id, f.ordinal, true AS chosen, %s AS base FROM (%s) AS f JOIN %s AS c ON c.chunk_key = f.chunk_key WHERE %s AND c.search_vector @@ %L::tsquery ORDER BY base DESC, f.chunk_key',
                                  v_words.base_sql, v_filtered, v_chunks, v_chunk, v_words.words::text)
-                     ELSE format('SELECT c.chunk_key, %s AS base FROM (%s) AS c ORDER BY base DESC, c.chunk_key', v_words.base_sql, v_matches)
+                     ELSE format('SELECT c.chunk_key, %s AS chosen, %s AS base FROM (%s) AS c ORDER BY chosen DESC, base DESC, c.chunk_key',
+                                 CASE WHEN v_level = 1 THEN 'true'
+                                      ELSE (SELECT string_agg(format('c.search_vector @@ %L::tsquery', m.match::text), ' OR ')
+                                              FROM (VALUES (v_words.candidates), (v_words.pairs)) AS m (match) WHERE m.match IS NOT NULL) END,
+                                 v_words.base_sql, v_matches)
                 END,
                 CASE WHEN v_few THEN 'SELECT s.document_id, s.ordinal' ELSE format(v_placed, 's') || ' LIMIT 1' END,
                 greatest(v_depth, c_reranked), v_chunks);
@@ -397,10 +405,6 @@ BEGIN
               USING p_embedding, p_project, p_branch, p_scopes, p_session_id, p_path_prefix, p_languages, p_metadata_filter, p_updated_after;
             v_lex := coalesce(v_lex, '{}');
             v_lex_done := cardinality(v_lex) < greatest(v_depth, c_reranked) AND (v_few OR v_level > 1);
-            IF v_semantic AND cardinality(v_lex) > v_depth THEN
-                SELECT array_agg(h ORDER BY h.lexical DESC, h.chunk_key) INTO v_lex
-                  FROM (SELECT h.* FROM unnest(v_lex) AS h ORDER BY h.lexical DESC, h.chunk_key LIMIT v_depth) AS h;
-            END IF;
             IF p_explain THEN
                 v_parts := v_parts || jsonb_build_object('part', 'words', 'rows', cardinality(v_lex),
                     'milliseconds', extract(epoch FROM clock_timestamp() - v_clock) * 1000,
@@ -424,7 +428,7 @@ BEGIN
                     SELECT array_agg(ROW(h.chunk_key, h.document_id, h.ordinal, NULL, 1 - h.distance, NULL, NULL)::trecho.search_hit)
                       FROM (SELECT f.chunk_key, f.document_id, f.ordinal, (c.embedding <=> $1) + 0 AS distance
                               FROM (%s) AS f JOIN %s AS c ON c.chunk_key = f.chunk_key
-                             WHERE c.embedding IS NOT NULL AND %s ORDER BY distance, f.chunk_key LIMIT %s) AS h
+                             WHERE c.embedding IS NOT NULL AND %s ORDER BY distance, f.document_id, f.ordinal LIMIT %s) AS h
                     $sql$, v_filtered, v_chunks, v_chunk, v_depth);
             ELSIF v_step THEN
                 v_sql := format($sql$
@@ -492,8 +496,14 @@ BEGIN
         END IF;
 
         EXIT WHEN v_stopped OR (v_lex_done AND v_sem_done);
+        -- Of two lists only the tiers that are read to their ends count: those below would be ordered anew by a deeper page.
+        v_whole := CASE WHEN v_lexical AND v_semantic THEN c_min_depth * 8 ^ floor(ln(v_depth::double precision / c_min_depth) / ln(8::double precision) + 1e-9) END;
         SELECT coalesce(sum(least(d.chunks, p_per_document)), 0) INTO v_found
-          FROM (SELECT count(DISTINCT h.chunk_key) AS chunks FROM unnest(v_lex || v_sem) AS h GROUP BY h.document_id) AS d;
+          FROM (SELECT count(DISTINCT h.chunk_key) AS chunks
+                  FROM (SELECT l.chunk_key, l.document_id FROM unnest(v_lex) AS l WHERE v_whole IS NULL OR l.rank % c_left_out <= v_whole
+                        UNION ALL
+                        (SELECT s.chunk_key, s.document_id FROM unnest(v_sem) AS s ORDER BY s.semantic DESC LIMIT v_whole)) AS h
+                 GROUP BY h.document_id) AS d;
         EXIT WHEN v_found >= v_need;
         v_level := v_level + 1;
         v_depth := least(v_depth::bigint * 8, 100000000);
@@ -501,21 +511,26 @@ BEGIN
 
     IF v_lexical AND v_semantic THEN
         -- Both scores for every candidate. The bounds and the first page come from the best c_min_depth of each list, however deep the
-        -- lists are, so that a later page continues an earlier one. A chunk that has no vector yet gets the average of those that have.
+        -- lists are, so that a later page continues an earlier one. For the same reason a rank is a place in a list, never among all
+        -- candidates, and one below the tier counts as the first below it. A chunk that has no vector yet gets the average of those that have.
         v_sql := format($sql$
             WITH pool AS (
-                SELECT h.chunk_key, min(h.document_id) AS document_id, min(h.ordinal) AS ordinal, max(h.lexical) AS lexical, max(h.semantic) AS semantic
+                SELECT h.chunk_key, min(h.document_id) AS document_id, min(h.ordinal) AS ordinal, max(h.lexical) AS lexical, max(h.semantic) AS semantic,
+                       max(h.rank) AS lexical_place
                   FROM unnest($10::trecho.search_hit[]) AS h GROUP BY h.chunk_key
             ), scored AS MATERIALIZED (
-                SELECT p.chunk_key, p.document_id, p.ordinal, coalesce(p.lexical, %s) AS lexical, coalesce(p.semantic, 1 - (c.embedding <=> $1)) AS semantic
+                SELECT p.chunk_key, p.document_id, p.ordinal, coalesce(p.lexical, %s) AS lexical, coalesce(p.semantic, 1 - (c.embedding <=> $1)) AS semantic,
+                       p.lexical_place, p.semantic AS listed
                   FROM pool AS p JOIN %s AS c ON c.chunk_key = p.chunk_key
             ), listed AS (
-                SELECT s.*, row_number() OVER (ORDER BY s.lexical DESC, s.document_id, s.ordinal) AS lexical_rank,
-                       row_number() OVER (ORDER BY s.semantic DESC NULLS LAST, s.document_id, s.ordinal) AS semantic_rank
+                SELECT s.*, CASE WHEN s.lexical_place < %s
+                                 THEN row_number() OVER (ORDER BY s.lexical_place, s.lexical DESC, s.document_id, s.ordinal) END AS lexical_rank,
+                       CASE WHEN s.listed IS NOT NULL
+                            THEN row_number() OVER (ORDER BY s.listed DESC NULLS LAST, s.document_id, s.ordinal) END AS semantic_rank
                   FROM scored AS s
             ), tiered AS (
                 SELECT l.*, CASE WHEN least(l.lexical_rank, l.semantic_rank) <= %s THEN 0
-                                 ELSE 1 + floor(ln(least(l.lexical_rank, l.semantic_rank)::double precision / %s) / ln(8::double precision)) END AS tier
+                                 ELSE coalesce(1 + floor(ln(least(l.lexical_rank, l.semantic_rank)::double precision / %s) / ln(8::double precision)), 99) END AS tier
                   FROM listed AS l
             ), bounds AS (
                 SELECT min(t.lexical) AS lexical_low, nullif(max(t.lexical) - min(t.lexical), 0) AS lexical_range,
@@ -524,16 +539,16 @@ BEGIN
             ), fused AS (
                 SELECT t.*, %s AS score FROM tiered AS t CROSS JOIN bounds AS b
             ), cut AS (
-                SELECT f.*, row_number() OVER (PARTITION BY f.document_id ORDER BY f.tier, f.score DESC, f.ordinal) AS place FROM fused AS f
+                SELECT f.*, row_number() OVER (PARTITION BY f.document_id ORDER BY f.tier, f.score DESC, f.lexical DESC, f.ordinal) AS place FROM fused AS f
             ), final AS (
-                SELECT f.*, row_number() OVER (ORDER BY f.tier, f.score DESC, f.document_id, f.ordinal) AS rank FROM cut AS f WHERE f.place <= $11
+                SELECT f.*, row_number() OVER (ORDER BY f.tier, f.score DESC, f.lexical DESC, f.document_id, f.ordinal) AS rank FROM cut AS f WHERE f.place <= $11
             )
             SELECT array_agg(ROW(f.chunk_key, f.document_id, f.ordinal, f.lexical, f.semantic, f.score, f.rank)::trecho.search_hit ORDER BY f.rank)
               FROM final AS f WHERE f.rank > $12 AND f.rank <= $12 + $13
             $sql$,
-            v_words.base_sql || ' + ' || v_words.rest_sql, v_chunks, c_min_depth, c_min_depth,
+            v_words.base_sql || ' + ' || v_words.rest_sql, v_chunks, c_left_out, c_min_depth, c_min_depth,
             CASE p_fusion
-                WHEN 'rrf' THEN 'greatest(0, $14 * CASE WHEN t.lexical > 0 THEN 61.0 / (60 + t.lexical_rank) ELSE 0 END + (1 - $14) * CASE WHEN t.semantic IS NULL THEN 0 ELSE 61.0 / (60 + t.semantic_rank) END)::double precision'
+                WHEN 'rrf' THEN format('greatest(0, $14 * CASE WHEN t.lexical > 0 THEN 61.0 / (60 + least(t.lexical_rank, 1 + %1$s * 8 ^ t.tier)) ELSE 0 END + (1 - $14) * CASE WHEN t.semantic IS NULL THEN 0 ELSE 61.0 / (60 + least(t.semantic_rank, 1 + %1$s * 8 ^ t.tier)) END)::double precision', c_min_depth)
                 ELSE 'least(1, greatest(0, $14 * coalesce((t.lexical - b.lexical_low) / b.lexical_range, 1) + (1 - $14) * coalesce((coalesce(t.semantic, b.semantic_mean) - b.semantic_low) / b.semantic_range, 1)))'
             END);
         EXECUTE v_sql INTO o_hits

@@ -211,3 +211,53 @@ def test_pages__of_passages_with_one_vector_neither_repeat_nor_lose_any(dsn: str
             for row in ask(conn, same, mode="semantic", k=7, skip=skip)
         ]
         assert pages == [f"d/{i:04}.md" for i in range(0, 1750, 25)]
+
+
+def test_pages__continue_each_other_whatever_is_asked(dsn: str) -> None:
+    """Words as frequent as in a language, so that some queries have few good candidates and others many; short documents and long ones."""
+    rng = np.random.default_rng(5)
+    words = np.array(
+        [f"{a}{b}{c}o" for a in "bcdfglmpt" for b in ("ar", "el", "in", "os") for c in "bdfglmnprt"]
+    )
+    weights = 1 / (np.arange(len(words)) + 3) ** 0.9
+    sizes = [40] * 30 + [int(size) for size in rng.integers(1, 4, 1600)]
+    vectors = iter(
+        clustered(rng, rng.standard_normal((40, 768)).astype(np.float32) / np.sqrt(384), sum(sizes))
+    )
+    sources = [
+        Source(
+            f"d/{n:04}.md",
+            [
+                Passage(
+                    " ".join(rng.choice(words, int(rng.choice([8, 20, 40])), p=weights / weights.sum())),
+                    next(vectors),
+                )
+                for _ in range(size)
+            ],
+        )
+        for n, size in enumerate(sizes)
+    ]
+    queries = clustered(rng, rng.standard_normal((40, 768)).astype(np.float32) / np.sqrt(384), 16)
+    with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as conn:
+        load(conn, sources, rebuild=True)
+        for number, vector in enumerate(queries):
+            arguments = {
+                "query": " ".join(rng.choice(words, (1, 2, 4, 7)[number % 4])),
+                "embedding": None if number % 6 == 0 else vector,
+                "fusion": ("minmax", "rrf")[number % 2],
+                "per_document": (1, 3)[number // 2 % 2],
+            }
+            read = [
+                [
+                    row["chunk_id"]
+                    for skip in range(0, 63, k)
+                    for row in conn.execute(
+                        "SELECT chunk_id FROM trecho.search(%(query)s, %(embedding)s, k => %(k)s, skip => %(skip)s,"
+                        " fusion => %(fusion)s, per_document => %(per_document)s, ef_search => 1000) ORDER BY rank",
+                        {**arguments, "k": k, "skip": skip},
+                    )
+                ]
+                for k in (7, 21, 63)
+            ]
+            assert len(read[0]) == len(set(read[0])), arguments
+            assert read[0] == read[1] == read[2], arguments
