@@ -456,6 +456,27 @@ $function$;
 COMMENT ON FUNCTION trecho._plan_description(bigint, text, jsonb, integer[]) IS 'Keep what trecho.describe says about a staged document.';
 REVOKE ALL ON FUNCTION trecho._plan_description(bigint, text, jsonb, integer[]) FROM PUBLIC;
 
+-- By the index of what is left, in its order: without statistics, which nothing has of rows just staged, all of them would be read and sorted
+-- for every batch.
+CREATE OR REPLACE FUNCTION trecho._take_unplanned(p_pass_id bigint, p_max_documents integer)
+RETURNS text[]
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+AS $function$
+BEGIN
+    RETURN ARRAY(
+        SELECT s.source FROM trecho.staged_documents AS s
+         WHERE s.pass_id = p_pass_id AND s.planned_at IS NULL AND s.action = 'write' AND s.error IS NULL
+         ORDER BY s.source LIMIT p_max_documents
+           FOR UPDATE SKIP LOCKED);
+END
+$function$;
+COMMENT ON FUNCTION trecho._take_unplanned(bigint, integer) IS 'Sources of a pass that are still to be chunked, locked; not those that another connection has.';
+REVOKE ALL ON FUNCTION trecho._take_unplanned(bigint, integer) FROM PUBLIC;
+
 CREATE OR REPLACE FUNCTION trecho.plan_pass(
     pass_id       bigint,
     max_documents integer DEFAULT 50
@@ -478,11 +499,7 @@ BEGIN
     IF coalesce(plan_pass.max_documents, 0) < 1 THEN
         RAISE EXCEPTION 'max_documents must be at least 1, got %', coalesce(plan_pass.max_documents::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    v_sources := ARRAY(
-        SELECT s.source FROM trecho.staged_documents AS s
-         WHERE s.pass_id = v_pass.pass_id AND s.planned_at IS NULL AND s.action = 'write' AND s.error IS NULL
-         ORDER BY s.source LIMIT plan_pass.max_documents
-           FOR UPDATE SKIP LOCKED);
+    v_sources := trecho._take_unplanned(v_pass.pass_id, plan_pass.max_documents);
     IF cardinality(v_sources) = 0 THEN
         RETURN 0;
     END IF;
@@ -530,6 +547,11 @@ CREATE OR REPLACE FUNCTION trecho.unplanned_documents(
 RETURNS TABLE (source text, scope trecho.chunk_scope, path text, content text, chunk_settings jsonb)
 LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off  -- as in trecho._take_unplanned
+SET enable_bitmapscan = off
+SET enable_sort = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 AS $function$
     SELECT s.source, s.scope, coalesce(s.source_path, s.metadata ->> 'origin'), b.content,
            (SELECT jsonb_object_agg(v.index_version, v.chunk_settings) FROM trecho.index_versions AS v WHERE v.state IN ('active', 'building'))

@@ -461,6 +461,7 @@ CREATE UNIQUE INDEX schema_migrations_pkey ON trecho.schema_migrations USING btr
 CREATE UNIQUE INDEX schema_objects_pkey ON trecho.schema_objects USING btree (object);
 CREATE INDEX staged_documents_blob_idx ON trecho.staged_documents USING btree (blob_sha);
 CREATE UNIQUE INDEX staged_documents_pkey ON trecho.staged_documents USING btree (pass_id, source);
+CREATE INDEX staged_documents_unplanned_idx ON trecho.staged_documents USING btree (pass_id, source) WHERE ((planned_at IS NULL) AND (action = 'write'::text) AND (error IS NULL));
 CREATE UNIQUE INDEX staged_embeddings_pkey ON trecho.staged_embeddings USING btree (index_version, text_hash);
 CREATE INDEX staged_placements_chunk_idx ON trecho.staged_placements USING btree (index_version, chunk_key);
 CREATE UNIQUE INDEX staged_placements_pkey ON trecho.staged_placements USING btree (pass_id, source, index_version, ordinal);
@@ -790,6 +791,10 @@ CREATE FUNCTION trecho._store_blob(p_content text)
 CREATE FUNCTION trecho._store_chunks(p_index_version integer, p_project text, p_cuts trecho.cut_chunk[])
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET jit=off SET enable_seqscan=off SET enable_bitmapscan=off SET enable_hashjoin=off SET enable_mergejoin=off
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._take_unplanned(p_pass_id bigint, p_max_documents integer)
+    RETURNS text[]
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._text_setting(p_name text, p_default text)
     RETURNS text
@@ -1181,7 +1186,7 @@ CREATE FUNCTION trecho.texts_to_scan(pass_id bigint)
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.unplanned_documents(pass_id bigint, max_documents integer DEFAULT 50)
     RETURNS TABLE(source text, scope trecho.chunk_scope, path text, content text, chunk_settings jsonb)
-    LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET enable_seqscan=off SET enable_bitmapscan=off SET enable_sort=off SET enable_hashjoin=off SET enable_mergejoin=off
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.vector_distances(index_version integer, chunk_keys bigint[], embeddings text[])
     RETURNS TABLE(chunk_key bigint, distance double precision)

@@ -801,3 +801,28 @@ def test_a_version_begun_after_the_plan__is_not_told_that_it_has_the_documents(d
         )
         assert value(conn, texts, version) == value(conn, texts, 1)
         assert "mudança" in value(conn, texts, version)
+
+
+@pytest.mark.parametrize("call", ["plan_pass", "unplanned_documents"])
+def test_a_batch_of_a_plan__reads_what_it_takes_and_not_all_that_is_staged(dsn: str, call: str) -> None:
+    """Else a plan costs the square of its documents. At the beginning, and when half of them are planned; no statistics, as in a first pass."""
+    query = b"SELECT count(*) FROM trecho." + call.encode() + b"(%s, 10)"
+    reads = b"""SELECT pg_stat_get_xact_tuples_returned('trecho.staged_documents'::regclass)
+                     + (SELECT sum(pg_stat_get_xact_tuples_returned(i.indexrelid) + pg_stat_get_xact_tuples_fetched(i.indexrelid))
+                          FROM pg_index AS i WHERE i.indrelid = 'trecho.staged_documents'::regclass)"""
+    with session(dsn) as conn:
+        pass_id = begin(conn)
+        paths = [f"d/{i:04}.md" for i in range(2000)]
+        conn.execute(
+            "SELECT trecho.stage_documents(%s, 'docs', %s, %s, %s)",
+            (pass_id, paths, paths, [None] * len(paths)),
+        )
+        for _ in range(2):
+            with conn.transaction():
+                before = value(conn, reads.decode())
+                conn.execute(query, (pass_id,))
+                assert value(conn, reads.decode()) - before < 400
+            while (
+                value(conn, "SELECT count(*) AS n FROM trecho.unplanned_documents(%s, 2000)", pass_id) > 1000
+            ):
+                conn.execute("SELECT trecho.plan_pass(%s, 200)", (pass_id,))
