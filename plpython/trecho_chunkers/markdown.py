@@ -171,8 +171,11 @@ class _Document:
     def _section(self, segments: list[_Segment]) -> None:
         """Emit one section: a heading up to level 2 (after a bare title, maybe) and all that is below it."""
         self._segments = segments
-        main = 1 if segments[0].level == 1 and len(segments) > 1 and segments[1].level == 2 else 0
-        self._emit_or_split(0, len(segments), main, "section" if segments[main].level == 2 else "preamble")
+        count = len(segments)
+        main = 1 if count > 1 and segments[0].level == 1 and segments[1].level == 2 else 0
+        kind = "section" if segments[main].level == 2 else "preamble"
+        if not self._emit_whole(0, count, main, kind):
+            self._split(0, count, main, kind)
 
     def _emit_or_split(self, first: int, last: int, main: int, kind: str) -> None:
         """Emit segments [first, last), whose heading is that of `main`, in as few pieces as allowed."""
@@ -198,20 +201,23 @@ class _Document:
 
     def _emit_whole(self, first: int, last: int, main: int, kind: str) -> bool:
         """Emit segments [first, last) as one chunk if they are within the budget."""
-        text, budget, segments = self._text, self._budget, self._segments
-        start, end = segments[first].start, segments[last - 1].end
-        if not segments[first].level:  # only the text before the first heading may start with blanks
+        segments, text = self._segments, self._text
+        max_chars, max_lines, max_bytes = self._budget
+        start, _, end, level, _, _, above, _ = segments[first]
+        if last - first > 1:
+            end = segments[last - 1].end
+        if not level:  # only the text before the first heading may start with blanks
             start = line_start(text, start, end)
         content = text[start:end].rstrip()
         chars = len(content)
-        if chars > budget.max_chars:
+        if chars > max_chars:
             return False
         breaks = content.count("\n")
-        if breaks >= budget.max_lines:
+        if breaks >= max_lines:
             return False
-        if chars * 4 > budget.max_bytes and len(content.encode()) > budget.max_bytes:
+        if chars * 4 > max_bytes and len(content.encode()) > max_bytes:
             return False
-        self._emit(start, content, breaks, main, kind, segments[first].above)
+        self._emit(start, content, breaks, main, kind, above)
         return True
 
     def _split_paragraphs(self, first: int, main: int) -> None:
