@@ -24,8 +24,9 @@ from trecho.providers import Provider, TextRejected, provider_for
 from trecho.providers.presets import PRESETS, preset_names, preset_recipe
 
 HELP = "build, compare, activate and drop index versions"
-# Documents of one transaction of the backfill: puts of these wait for its end.
-_BACKFILL_DOCUMENTS = 10
+# Documents of one transaction of the backfill, fewest and most: puts of these wait for its end, and each one
+# looks for what is missing among all documents.
+_BACKFILL_DOCUMENTS = (10, 100)
 # A lock that cannot be had in milliseconds is asked for again; searches and writers go on in between.
 _LOCK_TRIES = 50
 _LOCK_PAUSE_S = 0.2
@@ -146,7 +147,7 @@ def _backfill(conn: Connection, version: int, tell: Progress, stop: threading.Ev
     row = _version_row(conn, version)
     total = left = row["documents_missing"] or 0 if row else 0
     while left and not stop.is_set():
-        before, left = left, _fill(conn, version)
+        before, left = left, _fill(conn, version, batch_size(left))
         total = max(total, left)
         tell("chunking", total - left, total)
         if left and left >= before:  # another process is at the rest
@@ -154,27 +155,31 @@ def _backfill(conn: Connection, version: int, tell: Progress, stop: threading.Ev
     return int(total - left)
 
 
-def _fill(conn: Connection, version: int) -> int:
+def batch_size(left: int) -> int:
+    """Documents to chunk in one transaction when so many are left."""
+    fewest, most = _BACKFILL_DOCUMENTS
+    return min(most, max(fewest, left // 100))
+
+
+def _fill(conn: Connection, version: int, documents: int) -> int:
     """Chunk a few documents that the version lacks, here where the server has no chunkers. Returns documents left."""
     if not _value(conn, "SELECT to_regprocedure('trecho.chunk(text, text, jsonb, text)') IS NULL"):
-        return int(_value(conn, "SELECT trecho.backfill_version(%s, %s)", version, _BACKFILL_DOCUMENTS))
+        return int(_value(conn, "SELECT trecho.backfill_version(%s, %s)", version, documents))
     from trecho.client_chunking import cut
 
     cuts = []
-    for row in _rows(conn, "SELECT * FROM trecho.documents_to_fill(%s, %s)", version, _BACKFILL_DOCUMENTS):
+    for row in _rows(conn, "SELECT * FROM trecho.documents_to_fill(%s, %s)", version, documents):
         made = cut(row["path"], row["content"], row["scope"], {"": row["chunk_settings"]}, row["project"])
         chunks = made.chunks[""] if made.chunks else None
         cuts.append({"document_id": row["document_id"], "blob_sha": row["blob_sha"], "chunks": chunks})
-    return int(
-        _value(conn, "SELECT trecho.backfill_version(%s, %s, %s)", version, _BACKFILL_DOCUMENTS, Jsonb(cuts))
-    )
+    return int(_value(conn, "SELECT trecho.backfill_version(%s, %s, %s)", version, documents, Jsonb(cuts)))
 
 
 def _mend(conn: Connection) -> None:
     """Bring into the active version what was put while it became active."""
     for row in _rows(conn, "SELECT index_version FROM trecho.embedding_recipes() WHERE state = 'active'"):
         for _ in range(_LOCK_TRIES):
-            if not _fill(conn, row["index_version"]):
+            if not _fill(conn, row["index_version"], batch_size(0)):
                 break
             time.sleep(0.01)  # another process may be at it
 

@@ -17,7 +17,7 @@ from psycopg.types.json import Jsonb
 
 from trecho.embed import embed_pending
 from trecho.errors import ExitCode, UsageError
-from trecho.version import Comparison, Question, build, read_questions
+from trecho.version import Comparison, Question, batch_size, build, read_questions
 
 RECIPE = {
     "provider": "openai-compatible",
@@ -428,6 +428,17 @@ def test_build__without_activation_waits_to_be_compared_whatever_else_runs(
     assert trecho("version", "activate", "2", dsn=dsn).code == ExitCode.DONE
     assert states(index) == {1: "retired", 2: "active"}
     assert vectors(index, 2) == 7
+
+
+def test_a_backfill__looks_through_all_documents_a_thousand_times_and_not_once_for_ten_of_them() -> None:
+    for documents in (1_000, 10_000, 100_000):
+        left, batches = documents, 0
+        while left > 0:
+            assert 10 <= batch_size(left) <= 100  # a put of any of them waits
+            left -= batch_size(left)
+            batches += 1
+        assert batches <= max(400, documents // 80)
+    assert batch_size(0) == 10
 
 
 def test_comparison__counts_what_came_and_went() -> None:
