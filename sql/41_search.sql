@@ -385,13 +385,14 @@ BEGIN
             v_sql := format($sql$
                 SELECT array_agg(ROW(h.chunk_key, h.document_id, h.ordinal, h.base + CASE WHEN h.place <= %s THEN %s ELSE 0 END, NULL, NULL,
                                      greatest(h.place, %s) + CASE WHEN h.chosen THEN 0 ELSE %s END)::trecho.search_hit)
-                  FROM (SELECT l.*, row_number() OVER (ORDER BY l.chosen DESC, l.base DESC, l.chunk_key) AS place
+                  FROM (SELECT l.*, row_number() OVER (ORDER BY l.chosen DESC, l.base DESC, %s) AS place
                           FROM (SELECT s.chunk_key, s.chosen, s.base, v.document_id, v.ordinal FROM (%s) AS s CROSS JOIN LATERAL (%s) AS v LIMIT %s) AS l) AS h
                   JOIN %s AS c ON c.chunk_key = h.chunk_key
                 $sql$,
                 CASE WHEN v_semantic THEN greatest(v_depth, c_reranked) ELSE c_reranked END, v_words.rest_sql, c_reranked, c_left_out,
+                CASE WHEN v_few THEN 'l.document_id, l.ordinal' ELSE 'l.chunk_key' END,
                 CASE WHEN v_few
-                     THEN format('SELECT f.chunk_key, f.document_id, f.ordinal, true AS chosen, %s AS base FROM (%s) AS f JOIN %s AS c ON c.chunk_key = f.chunk_key WHERE %s AND c.search_vector @@ %L::tsquery ORDER BY base DESC, f.chunk_key',
+                     THEN format('SELECT f.chunk_key, f.document_id, f.ordinal, true AS chosen, %s AS base FROM (%s) AS f JOIN %s AS c ON c.chunk_key = f.chunk_key WHERE %s AND c.search_vector @@ %L::tsquery ORDER BY base DESC, f.document_id, f.ordinal',
                                  v_words.base_sql, v_filtered, v_chunks, v_chunk, v_words.words::text)
                      ELSE format('SELECT c.chunk_key, %s AS chosen, %s AS base FROM (%s) AS c ORDER BY chosen DESC, base DESC, c.chunk_key',
                                  CASE WHEN v_level = 1 THEN 'true'

@@ -291,6 +291,27 @@ def test_metadata_filter__may_be_any_json(mixed: Connection, odd: Any) -> None:
             assert rows == []
 
 
+def test_equal_scores__are_in_order_of_document_however_they_were_written(shared_db: Connection) -> None:
+    """More of them than get the whole score by words; written again from the last to the first, so that their chunks are in that order."""
+    for text, numbers in (("palavra antiga", range(100)), ("palavra igual", reversed(range(100)))):
+        for i in numbers:
+            put(shared_db, f"{i:02}.md", text)
+    for i in range(100):
+        give_vector(shared_db, f"{i:02}.md", 0)
+    for mode in ("lexical", "semantic", "hybrid"):
+        for fusion in ("minmax", "rrf"):
+            found = [
+                path
+                for skip in range(0, 100, 20)
+                for path in paths(
+                    search(
+                        shared_db, "palavra", embedding=vector(0), k=20, skip=skip, mode=mode, fusion=fusion
+                    )
+                )
+            ]
+            assert found == [f"{i:02}.md" for i in range(100)], (mode, fusion)
+
+
 def test_skip__beyond_the_end_finds_nothing(library: Connection) -> None:
     for mode in ("lexical", "semantic", "hybrid"):
         assert search(library, "palavra", embedding=vector(0), mode=mode, skip=50) == []
