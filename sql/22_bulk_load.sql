@@ -6,7 +6,7 @@ RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $function$
-    SELECT 200
+    SELECT 20
 $function$;
 COMMENT ON FUNCTION trecho._bulk_documents() IS 'Documents from which on a version is loaded without its search indexes.';
 REVOKE ALL ON FUNCTION trecho._bulk_documents() FROM PUBLIC;

@@ -24,7 +24,7 @@ _STAGE_SIZE = 4 << 20
 # Documents chunked in one transaction.
 _PLAN_BATCH = 50
 # From here on a first index is loaded without its search indexes, which are built at the end.
-BULK_DOCUMENTS = 200
+BULK_DOCUMENTS = 20
 # A deadlock with an application that puts several documents in one transaction: plan again, this often at most.
 _PLAN_TRIES = 5
 

@@ -202,7 +202,7 @@ def test_build__documents_put_all_the_while_are_in_the_new_version(index: Connec
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("documents", [0, 220])  # from 200 on, the search indexes are built after the load
+@pytest.mark.parametrize("documents", [0, 25])  # from 20 on, the search indexes are built after the load
 def test_build__four_writers_in_a_loop_do_not_keep_a_version_from_becoming_active(
     index: Connection, dsn: str, documents: int
 ) -> None:
