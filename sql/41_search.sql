@@ -626,6 +626,53 @@ COMMENT ON FUNCTION trecho._search_allowed(integer, integer, text, @extschema:ve
     'True, or raises 22023 for a bad argument of a search, 42501 for a project the caller may not read.';
 REVOKE ALL ON FUNCTION trecho._search_allowed(integer, integer, text, @extschema:vector@.vector, text, text, integer, double precision, text, integer) FROM PUBLIC;
 
+-- A STABLE function sees the snapshot of its caller, but tables as they are now: where the version that the snapshot shows has been dropped
+-- meanwhile, only a look with a snapshot of its own tells what to read instead.
+CREATE OR REPLACE FUNCTION trecho._versions_now()
+RETURNS integer[]
+LANGUAGE sql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    SELECT ARRAY(SELECT v.index_version FROM trecho.index_versions AS v ORDER BY v.index_version)
+$function$;
+COMMENT ON FUNCTION trecho._versions_now() IS 'The versions that stand at the moment of the call, whatever the snapshot of the caller shows.';
+REVOKE ALL ON FUNCTION trecho._versions_now() FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION trecho._search_anew(
+    p_query           text,
+    p_embedding       @extschema:vector@.vector,
+    p_index_version   integer,
+    p_k               integer,
+    p_skip            integer,
+    p_mode            text,
+    p_project         text,
+    p_branch          text,
+    p_scopes          trecho.chunk_scope[],
+    p_session_id      uuid,
+    p_path_prefix     text,
+    p_languages       text[],
+    p_metadata_filter jsonb,
+    p_updated_after   timestamptz,
+    p_per_document    integer,
+    p_lexical_weight  double precision,
+    p_fusion          text,
+    p_prefix          boolean,
+    p_ef_search       integer
+)
+RETURNS SETOF trecho.search_result
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, @extschema:vector@, pg_temp
+AS $function$
+BEGIN
+    RETURN QUERY
+    SELECT * FROM trecho.search(p_query, p_embedding, p_index_version, p_k, p_skip, p_mode, p_project, p_branch, p_scopes, p_session_id,
+                                p_path_prefix, p_languages, p_metadata_filter, p_updated_after, p_per_document, p_lexical_weight, p_fusion, p_prefix,
+                                p_ef_search);
+END
+$function$;
+COMMENT ON FUNCTION trecho._search_anew IS 'trecho.search with a snapshot taken now.';
+REVOKE ALL ON FUNCTION trecho._search_anew FROM PUBLIC;
+
 CREATE OR REPLACE FUNCTION trecho.search(
     query           text,
     embedding       @extschema:vector@.vector DEFAULT NULL,  -- of the query, 768 numbers, made as trecho.query_recipe() says
@@ -658,9 +705,25 @@ DECLARE
 BEGIN
     IF trecho._search_allowed(search.k, search.skip, search.mode, search.embedding, search.project, search.branch, search.per_document, search.lexical_weight,
                             search.fusion, search.ef_search) THEN
-        v_found := trecho._search(coalesce(search.query, ''), search.embedding, search.index_version, search.k, search.skip, search.mode, search.project,
-                                  search.branch, search.scopes, search.session_id, search.path_prefix, search.languages, search.metadata_filter,
-                                  search.updated_after, search.per_document, search.lexical_weight, search.fusion, search.prefix, search.ef_search, false);
+        BEGIN
+            v_found := trecho._search(coalesce(search.query, ''), search.embedding, search.index_version, search.k, search.skip, search.mode, search.project,
+                                      search.branch, search.scopes, search.session_id, search.path_prefix, search.languages, search.metadata_filter,
+                                      search.updated_after, search.per_document, search.lexical_weight, search.fusion, search.prefix, search.ef_search, false);
+        EXCEPTION WHEN undefined_table THEN
+            IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+                RAISE EXCEPTION 'the index version to search was dropped after this transaction began'
+                    USING ERRCODE = 'serialization_failure', HINT = 'Begin the transaction again.';
+            END IF;
+            IF trecho._versions_now() = ARRAY(SELECT v.index_version FROM trecho.index_versions AS v ORDER BY v.index_version) THEN
+                RAISE;
+            END IF;
+            RETURN QUERY
+            SELECT * FROM trecho._search_anew(search.query, search.embedding, search.index_version, search.k, search.skip, search.mode, search.project,
+                                              search.branch, search.scopes, search.session_id, search.path_prefix, search.languages,
+                                              search.metadata_filter, search.updated_after, search.per_document, search.lexical_weight, search.fusion,
+                                              search.prefix, search.ef_search);
+            RETURN;
+        END;
     END IF;
     IF cardinality(v_found.o_hits) > 0 THEN
         -- OFFSET 0 keeps each table a lookup by its key, in the order of the hits.

@@ -760,6 +760,10 @@ CREATE FUNCTION trecho._search_allowed(p_k integer, p_skip integer, p_mode text,
     RETURNS boolean
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._search_anew(p_query text, p_embedding @extension@.vector, p_index_version integer, p_k integer, p_skip integer, p_mode text, p_project text, p_branch text, p_scopes trecho.chunk_scope[], p_session_id uuid, p_path_prefix text, p_languages text[], p_metadata_filter jsonb, p_updated_after timestamp with time zone, p_per_document integer, p_lexical_weight double precision, p_fusion text, p_prefix boolean, p_ef_search integer)
+    RETURNS SETOF trecho.search_result
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, @extension@, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._search_nearest(p_index_version integer, p_embedding @extension@.vector, p_project text, p_branch text, p_k integer, p_skip integer, p_per_document integer, p_ef_search integer, p_hidden boolean)
     RETURNS trecho.search_hit[]
     LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, @extension@, pg_temp SET jit=off SET enable_seqscan=off SET enable_sort=off SET plan_cache_mode=force_generic_plan
@@ -811,6 +815,10 @@ CREATE FUNCTION trecho._version_recipe(p_index_version integer)
 CREATE FUNCTION trecho._versions_lock_key()
     RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._versions_now()
+    RETURNS integer[]
+    LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._wanted_condition(p_index_version integer)
     RETURNS text

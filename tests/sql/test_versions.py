@@ -405,6 +405,56 @@ def test_searches_never_fail_and_see_one_version_while_it_changes(dsn: str) -> N
     assert answers == {tuple(f"Um texto sobre o prazo {n}." for n in range(5))}
 
 
+@pytest.mark.parametrize(
+    ("isolation", "arguments", "error"),
+    [
+        ("READ COMMITTED", {}, None),
+        ("READ COMMITTED", {"index_version": 1}, "TR001"),
+        ("READ COMMITTED", {"index_version": 1, "embedding": "vector"}, "TR006"),
+        ("REPEATABLE READ", {}, "40001"),
+    ],
+)
+def test_a_search_whose_version_is_dropped_after_it_began__reads_the_one_that_stands(
+    dsn: str, isolation: str, arguments: dict[str, object], error: str | None
+) -> None:
+    """Its snapshot is held back at the first argument, until the version that it shows is gone."""
+    if "embedding" in arguments:
+        arguments = arguments | {"embedding": vector("prazo")}
+    names = "".join(f", {name} => %({name})s" for name in arguments).replace("ng)s", "ng)s::vector")
+    statement = f"SELECT content FROM trecho.search((SELECT 'prazo' FROM pg_advisory_lock(7) AS l){names})"
+    found: list[object] = []
+
+    def search() -> None:
+        with psycopg.connect(dsn, row_factory=dict_row) as late:
+            late.execute(f"SET TRANSACTION ISOLATION LEVEL {isolation}".encode())
+            try:
+                found.extend(row["content"] for row in late.execute(statement.encode(), arguments))
+            except psycopg.Error as raised:
+                found.append(raised.sqlstate)
+
+    with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as conn:
+        put(conn, "Um texto sobre o prazo.", "doc.md")
+        embed(conn, 1)
+        conn.execute("SELECT pg_advisory_lock(7)")
+        thread = threading.Thread(target=search)
+        thread.start()
+        try:
+            while not value(
+                conn, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            ):
+                pass
+            conn.execute("SELECT trecho.configure(%s)", (Jsonb({"model_version": "2"}),))
+            assert value(conn, "SELECT trecho.begin_version_build()") == 2
+            backfill(conn, 2)
+            embed(conn, 2)
+            assert value(conn, "SELECT trecho.activate_version(2)") is True
+            assert value(conn, "SELECT trecho.drop_version(1)") is True
+        finally:
+            conn.execute("SELECT pg_advisory_unlock(7)")
+            thread.join()
+    assert found == [error or "Um texto sobre o prazo."]
+
+
 def test_hybrid_answers_come_from_the_version_the_vector_was_made_for_while_it_changes(dsn: str) -> None:
     """Each version cuts another way, so that an answer shows where it came from."""
     stop = threading.Event()
