@@ -70,7 +70,12 @@ BEGIN
     END IF;
     IF o_version IS NULL OR NOT v_usable THEN
         RAISE EXCEPTION 'nothing is indexed yet for project %, branch %', quote_literal(p_project), quote_literal(p_branch)
-            USING ERRCODE = 'TR002', HINT = 'Run trecho sync, or put a document; mode lexical answers without an index.';
+            USING ERRCODE = 'TR002',
+                  HINT = coalesce((SELECT 'Branches of this project that are indexed: ' || string_agg(quote_literal(r.branch), ', ') || '.'
+                                     FROM (SELECT r.branch FROM trecho.branches AS r
+                                            WHERE r.project = p_project AND r.branch <> p_branch AND r.last_completed_at IS NOT NULL
+                                            ORDER BY r.branch LIMIT 10) AS r),
+                                  'Run trecho sync, or put a document; mode lexical answers without an index.');
     END IF;
     -- trecho version compare looks into a version before searches turn to it.
     IF v_state = 'building' AND coalesce(current_setting('trecho.read_building', true), '') <> 'on' THEN

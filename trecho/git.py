@@ -57,6 +57,10 @@ class Repository:
         found = self._run("symbolic-ref", "--quiet", "--short", "HEAD", check=False)
         return found.decode().strip() if found else None
 
+    def is_bare(self) -> bool:
+        """Whether it has no working tree, as repositories have that others push to."""
+        return (self._run("rev-parse", "--is-bare-repository") or b"").strip() == b"true"
+
     def hooks_folder(self) -> Path:
         """Where this repository's hooks are."""
         found = (self._run("rev-parse", "--git-path", "hooks") or b"").decode().rstrip("\n")

@@ -86,7 +86,7 @@ def sync_commit(
     if last is not None and last["last_commit"] is not None and not whole:
         why = ""
         if not last["clean"]:
-            why = "the last pass left documents out"
+            why = "a pass over this branch left documents out, or an application changed one"
         elif last["last_rules"] != rules:
             why = "its configuration has changed"
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -53,7 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    hook = Repository(args.repo).hooks_folder() / "post-receive"
+    repository = Repository(args.repo)
+    hook = repository.hooks_folder() / "post-receive"
     foreign = hook.exists() and _MARK not in hook.read_text(encoding="utf-8", errors="replace")
     if foreign and not args.force:
         raise Refused(
@@ -66,6 +68,14 @@ def run(args: argparse.Namespace) -> int:
         hook.parent.mkdir(parents=True, exist_ok=True)
         hook.write_text(_SCRIPT.format(mark=_MARK, command=_command(args)), encoding="utf-8")
         hook.chmod(0o755)
+        if not args.dsn and not os.environ.get("TRECHO_DSN"):
+            note(
+                "warning: git needs TRECHO_DSN in its environment when a push arrives; or install with --dsn"
+            )
+        if not repository.is_bare():
+            note(
+                f"warning: {args.repo} is not bare: the hook runs when it is pushed to, not at its own pushes"
+            )
     if args.json:
         print_json({"hook": str(hook), "action": args.action})
     else:

@@ -271,6 +271,19 @@ def test_hook__indexes_each_pushed_branch_and_drops_deleted_ones(
     assert trecho("hook", "install", "--repo", str(bare)).code == 4
 
 
+def test_a_hook_that_cannot_work_as_it_is__is_installed_with_a_warning(
+    trecho: CLI, dsn: str, repo: Repo, tmp_path: Path
+) -> None:
+    bare = tmp_path / "central.git"
+    subprocess.run(["git", "init", "-q", "--bare", str(bare)], check=True)
+    ran = trecho("hook", "install", "--repo", str(bare))
+    assert ran.code == 0 and "TRECHO_DSN" in ran.err and "bare" not in ran.err
+    ran = trecho("hook", "install", "--repo", str(repo.path))
+    assert ran.code == 0 and "is not bare" in ran.err
+    ran = trecho("hook", "install", "--repo", str(bare), dsn="postgresql://ana@localhost/x")
+    assert ran.code == 0 and "warning" not in ran.err
+
+
 def test_a_password__is_not_written_into_the_hook(trecho: CLI, repo: Repo) -> None:
     ran = trecho("hook", "install", "--repo", str(repo.path), dsn="postgresql://ana:segredo@localhost/x")
     assert ran.code == 4 and "segredo" not in ran.err + ran.out

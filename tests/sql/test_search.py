@@ -478,7 +478,13 @@ def test_a_vector_without_an_index__raises_tr002(shared_db: Connection) -> None:
         with pytest.raises(psycopg.Error) as caught, shared_db.transaction():
             search(shared_db, embedding=vector(0), mode=mode, branch="vazia")
         assert caught.value.sqlstate == "TR002"
-        assert caught.value.diag.message_hint
+        assert "trecho sync" in str(caught.value.diag.message_hint)
+    shared_db.execute(
+        "INSERT INTO trecho.branches (project, branch, last_completed_at) VALUES ('default', 'master', now())"
+    )
+    with pytest.raises(psycopg.Error) as caught, shared_db.transaction():
+        search(shared_db, embedding=vector(0), branch="vazia")
+    assert caught.value.diag.message_hint == "Branches of this project that are indexed: 'master'."
     assert search(shared_db, mode="lexical", branch="vazia") == []
     assert search(shared_db, mode="hybrid", branch="vazia") == []
     assert search(shared_db, embedding=vector(0), mode="lexical", branch="vazia") == []
