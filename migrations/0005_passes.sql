@@ -75,7 +75,7 @@ CREATE TABLE trecho.staged_documents (
     PRIMARY KEY (pass_id, source)
 );
 CREATE INDEX staged_documents_blob_idx ON trecho.staged_documents (blob_sha);
-CREATE INDEX staged_documents_unplanned_idx ON trecho.staged_documents (pass_id, source)
+CREATE INDEX staged_documents_unplanned_idx ON trecho.staged_documents (pass_id, source COLLATE "C")
     WHERE planned_at IS NULL AND action = 'write' AND error IS NULL;
 COMMENT ON TABLE trecho.staged_documents IS 'Documents of a pass before publication.';
 COMMENT ON COLUMN trecho.staged_documents.pass_id IS 'Pass.';

@@ -404,6 +404,10 @@ BEGIN
     UPDATE trecho.documents AS d SET source_set = rename_source_set.new_set
      WHERE d.project = rename_source_set.project AND d.branch = rename_source_set.branch AND d.source_set = rename_source_set.old_set;
     GET DIAGNOSTICS v_count = ROW_COUNT;
+    -- What its last pass left out goes with the set, else nothing would ever make that good.
+    UPDATE trecho.passes AS p SET source_set = rename_source_set.new_set
+     WHERE p.project = rename_source_set.project AND p.branch = rename_source_set.branch AND p.source_set = rename_source_set.old_set
+       AND p.outcome <> 'running';
     RETURN v_count;
 END
 $function$;
@@ -456,8 +460,8 @@ $function$;
 COMMENT ON FUNCTION trecho._plan_description(bigint, text, jsonb, integer[]) IS 'Keep what trecho.describe says about a staged document.';
 REVOKE ALL ON FUNCTION trecho._plan_description(bigint, text, jsonb, integer[]) FROM PUBLIC;
 
--- By the index of what is left, in its order: without statistics, which nothing has of rows just staged, all of them would be read and sorted
--- for every batch.
+-- By the index of what is left, in its order, which is that of no other index: without statistics, which nothing has of rows just staged, all
+-- of them would be read for every batch.
 CREATE OR REPLACE FUNCTION trecho._take_unplanned(p_pass_id bigint, p_max_documents integer)
 RETURNS text[]
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -470,7 +474,7 @@ BEGIN
     RETURN ARRAY(
         SELECT s.source FROM trecho.staged_documents AS s
          WHERE s.pass_id = p_pass_id AND s.planned_at IS NULL AND s.action = 'write' AND s.error IS NULL
-         ORDER BY s.source LIMIT p_max_documents
+         ORDER BY s.source COLLATE "C" LIMIT p_max_documents
            FOR UPDATE SKIP LOCKED);
 END
 $function$;
@@ -558,7 +562,7 @@ AS $function$
       FROM trecho.staged_documents AS s
       JOIN trecho.blobs AS b ON b.blob_sha = s.blob_sha
      WHERE s.pass_id = unplanned_documents.pass_id AND s.planned_at IS NULL AND s.action = 'write' AND s.error IS NULL
-     ORDER BY s.source LIMIT unplanned_documents.max_documents
+     ORDER BY s.source COLLATE "C" LIMIT unplanned_documents.max_documents
 $function$;
 COMMENT ON FUNCTION trecho.unplanned_documents(bigint, integer) IS
     'For clients that chunk themselves: staged documents still to be chunked, with the chunk settings of each index version (version -> settings).';

@@ -29,17 +29,13 @@ BEGIN
     SELECT max(p.pass_id) INTO index_health.last_pass FROM trecho.passes AS p WHERE p.project = index_health.project;
     SELECT h.pass_id, h.started_at, h.backend_pid INTO index_health.running_pass, index_health.running_since, index_health.running_pid
       FROM trecho.pass_holder(index_health.project) AS h;
-    -- Of the last publication of each set that still has documents, or was the last of its branch.
+    -- Of the last publication of each set: one that has no document, because none could be published, counts most of all.
     SELECT coalesce(sum(l.documents_failed), 0) INTO index_health.failed_documents
-      FROM (SELECT DISTINCT ON (p.branch, p.source_set) p.branch, p.source_set, p.documents_failed, p.pass_id,
-                   max(p.pass_id) OVER (PARTITION BY p.branch) AS newest
+      FROM (SELECT DISTINCT ON (p.branch, p.source_set) p.documents_failed
               FROM trecho.passes AS p
              WHERE p.project = index_health.project AND p.outcome = 'published'
                AND EXISTS (SELECT FROM trecho.branches AS b WHERE b.project = p.project AND b.branch = p.branch)
-             ORDER BY p.branch, p.source_set, p.pass_id DESC) AS l
-     WHERE l.documents_failed > 0
-       AND (l.pass_id = l.newest OR EXISTS (SELECT FROM trecho.documents AS d
-                                             WHERE d.project = index_health.project AND d.branch = l.branch AND d.source_set = l.source_set));
+             ORDER BY p.branch, p.source_set, p.pass_id DESC) AS l;
     index_health.usable := index_health.last_completed_at IS NOT NULL
         OR EXISTS (SELECT FROM trecho.documents AS d JOIN trecho.indexed_documents AS i ON i.document_id = d.document_id
                     WHERE d.project = index_health.project AND i.index_version = index_health.active_version);

@@ -79,6 +79,26 @@ def test_left_out__names_what_the_newest_pass_of_each_set_left_out_once(
     assert page.count("b.md: doc_id um is also claimed by") == 1
 
 
+def test_a_set_of_which_nothing_could_be_published__is_not_forgotten_when_another_set_is_synced(
+    trecho: CLI, dsn: str, tmp_path: Path
+) -> None:
+    bad, good, empty = tmp_path / "bad", tmp_path / "good", tmp_path / "empty"
+    for folder in (bad, good, empty):
+        folder.mkdir()
+    for name in ("a.md", "b.md"):
+        (bad / name).write_text("---\nid: um\n---\n" + TEXT.format(name))
+    (good / "c.md").write_text(TEXT.format("C"))
+    assert trecho("sync", str(bad), "--set", "velho", "--no-embed", dsn=dsn).code == 7
+    assert trecho("sync", str(good), "--set", "bom", "--no-embed", dsn=dsn).code == 0
+    code, data = checked(trecho, dsn)
+    assert (code, data["health"]["failed_documents"]) == (7, 2)
+    # The new name takes it along, and what is made good under it is good.
+    execute(dsn, "SELECT trecho.rename_source_set('velho', 'novo')")
+    assert checked(trecho, dsn)[1]["health"]["failed_documents"] == 2
+    assert trecho("sync", str(empty), "--set", "novo", "--no-embed", dsn=dsn).code == 0
+    assert checked(trecho, dsn)[1]["health"]["failed_documents"] == 0
+
+
 def test_passes__one_that_runs_and_one_that_was_killed_are_told_apart(trecho: CLI, dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as other:
         other.execute("SELECT trecho.begin_pass('default', 'main', 's', '{docs}')")

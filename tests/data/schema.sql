@@ -461,7 +461,7 @@ CREATE UNIQUE INDEX schema_migrations_pkey ON trecho.schema_migrations USING btr
 CREATE UNIQUE INDEX schema_objects_pkey ON trecho.schema_objects USING btree (object);
 CREATE INDEX staged_documents_blob_idx ON trecho.staged_documents USING btree (blob_sha);
 CREATE UNIQUE INDEX staged_documents_pkey ON trecho.staged_documents USING btree (pass_id, source);
-CREATE INDEX staged_documents_unplanned_idx ON trecho.staged_documents USING btree (pass_id, source) WHERE ((planned_at IS NULL) AND (action = 'write'::text) AND (error IS NULL));
+CREATE INDEX staged_documents_unplanned_idx ON trecho.staged_documents USING btree (pass_id, source COLLATE "C") WHERE ((planned_at IS NULL) AND (action = 'write'::text) AND (error IS NULL));
 CREATE UNIQUE INDEX staged_embeddings_pkey ON trecho.staged_embeddings USING btree (index_version, text_hash);
 CREATE INDEX staged_placements_chunk_idx ON trecho.staged_placements USING btree (index_version, chunk_key);
 CREATE UNIQUE INDEX staged_placements_pkey ON trecho.staged_placements USING btree (pass_id, source, index_version, ordinal);
