@@ -412,7 +412,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION trecho.rename_source_set(text, text, text, text) IS
-    'Hand every document of a source set over to another one, when a set was renamed or split. Nothing is embedded again. Returns how many.';
+    'Hand every document of a source set over to another one, when a set was renamed or split, and its ended passes with what they left out. Nothing is embedded again. Returns how many.';
 REVOKE ALL ON FUNCTION trecho.rename_source_set(text, text, text, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.rename_source_set(text, text, text, text) TO trecho_writer;
 

@@ -675,7 +675,7 @@ BEGIN
                                 p_ef_search);
 END
 $function$;
-COMMENT ON FUNCTION trecho._search_anew IS 'trecho.search with a snapshot taken now.';
+COMMENT ON FUNCTION trecho._search_anew IS 'trecho.search with a snapshot taken now: takes its arguments, raises what it raises.';
 REVOKE ALL ON FUNCTION trecho._search_anew FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION trecho.search(
@@ -749,6 +749,6 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION trecho.search IS
-    'Search passages by words (lexical), by vector (semantic) or both (hybrid, the default; without a vector it answers by words). Quoted phrases and -words are hard filters; any string is a query. Returns k passages, at most per_document of one document, best first (trecho.search_result documents the scores). Raises 42501 for a project the caller may not read; TR001 for an unknown version; TR002 when a vector is given and nothing is indexed; TR003 for a vector without index_version while several versions stand; TR006 for a vector of another version; 22023 for a bad argument.';
+    'Search passages by words (lexical), by vector (semantic) or both (hybrid, the default; without a vector it answers by words). Quoted phrases and -words are hard filters; any string is a query. Returns k passages, at most per_document of one document, best first (trecho.search_result documents the scores). Raises 42501 for a project the caller may not read; TR001 for an unknown version; TR002 when a vector is given and nothing is indexed; TR003 for a vector without index_version while several versions stand; TR006 for a vector of another version; 22023 for a bad argument; 40001 in a transaction at repeatable read whose version was dropped after it began.';
 REVOKE ALL ON FUNCTION trecho.search FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.search TO trecho_reader;
