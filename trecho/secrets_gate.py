@@ -40,14 +40,17 @@ _WORDS = (
     "identified by", "private key",
 )
 # fmt: on
+# What each way to give a secret by name needs one of.
+_SIGNS = (":", "=", '"', "'", "`", "BEGIN ")
 _PASSWORD_WORDS = r"password|passwd|passphrase|pwd|senha|contraseña|contrasena"
 _OTHER_WORDS = (
     r"secret|segredo|token|credential|credencial|api[_-]?key|access[_-]?key|auth[_-]?key|private[_-]?key"
     r"|client[_-]?key|signing[_-]?key|encryption[_-]?key|chave"
 )
-# name: value, name = value, "name": "value", NAME=value; the value bare or quoted.
+# name: value, name = value, "name": "value", NAME=value; the value bare or quoted. A name is tried from its first
+# character alone.
 _ASSIGNMENT = re.compile(
-    rf"(?P<key>[\w.-]*(?P<word>{_PASSWORD_WORDS}|{_OTHER_WORDS})[\w.-]*)[\"'\]]{{0,2}}\s*(?::=|=>|[:=])\s*"
+    rf"(?<![\w.-])(?P<key>[\w.-]*(?P<word>{_PASSWORD_WORDS}|{_OTHER_WORDS})[\w.-]*)[\"'\]]{{0,2}}\s*(?::=|=>|[:=])\s*"
     r"(?:(?P<quote>[\"'`])(?P<quoted>[^\"'`]+)(?P=quote)|(?P<bare>[^\s\"'`,;]+))(?P<end>[,;]?\s*(?:#.*|//.*)?$)?",
     re.IGNORECASE,
 )
@@ -88,7 +91,10 @@ _TOKENS = re.compile(
     r"|(?P<Authorization_Header>(?i:\bauthorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token)\s+)[\w.+/=-]{16,})"
 )
 # The inside of a key whose first line stands in another passage.
-_KEY_BODY = re.compile(r"(?:^[ \t]*[A-Za-z0-9+/]{60,76}={0,2}[ \t]*$\n?){2,}", re.MULTILINE)
+_KEY_LINE = 60
+_KEY_BODY = re.compile(rf"(?:^[ \t]*[A-Za-z0-9+/]{{{_KEY_LINE},76}}={{0,2}}[ \t]*$\n?){{2,}}", re.MULTILINE)
+# A shorter run of characters has no shape of a secret.
+_LONG_RUN = 16
 _PUBLIC_BODY = re.compile(
     r"BEGIN (?:CERTIFICATE|PUBLIC KEY|RSA PUBLIC KEY|PGP PUBLIC|PGP SIGNATURE|PGP MESSAGE)"
 )
@@ -217,19 +223,29 @@ def suspicions(text: str) -> list[str]:
     found: set[str] = set()
     lower = text.lower()
     if any(word in lower for word in _WORDS):
-        code = _CODE.search(text) is not None
+        named = [line for line in text.splitlines() if _may_name(line)]
+        code = bool(named) and _CODE.search(text) is not None
+        for line in named:
+            found.update(_named(line, code))
+    # Most passages have no long run of characters, and the longest one is found quickly.
+    longest = max(map(len, text.split()), default=0)
+    if longest >= _LONG_RUN:
         for line in text.splitlines():
-            if any(word in line.lower() for word in _WORDS):
-                found.update(_named(line, code))
-    if any(len(run) >= 16 and _strong(run) for run in text.split()):
-        for line in text.splitlines():
-            if any(len(run) >= 16 and _strong(run) for run in line.split()):
+            if any(len(run) >= _LONG_RUN and _strong(run) for run in line.split()):
                 found.update(_shaped(line))
-    if _KEY_BODY.search(text) and not _PUBLIC_BODY.search(text):
+    if longest >= _KEY_LINE and _KEY_BODY.search(text) and not _PUBLIC_BODY.search(text):
         block = "".join(match.group() for match in _KEY_BODY.finditer(text))
         if _mixed(block):
             found.add("Private Key")
     return sorted(found)
+
+
+def _may_name(line: str) -> bool:
+    """Whether a line may give a secret by name: prose about secrets is common, and lacks the signs of an assignment."""
+    if not any(sign in line for sign in _SIGNS):
+        return False
+    lower = line.lower()
+    return any(word in lower for word in _WORDS)
 
 
 def _named(line: str, code: bool) -> Iterator[str]:
