@@ -45,6 +45,7 @@ class MisbehavingServer:
         self.poison: Callable[[str], str | None] = lambda text: None
         self.always: str | None = None
         self.hang_s = 5.0
+        self.refusal: bytes | None = None  # body of the fault refuse
         self.texts: Counter[str] = Counter()
         self.answered: Counter[str] = Counter()  # sent in an answer without a fault
         self.requests: list[dict[str, Any]] = []
@@ -147,7 +148,12 @@ class _Handler(BaseHTTPRequestHandler):
                 "message": f"fault {fault}, key {self.headers.get('Authorization', '')}",
                 "code": "insufficient_quota" if fault == "quota" else None,
             }
-            self._send(errors[fault], json.dumps({"error": error}).encode(), extra)
+            answer = (
+                state.refusal
+                if fault == "refuse" and state.refusal
+                else json.dumps({"error": error}).encode()
+            )
+            self._send(errors[fault], answer, extra)
             return
         if fault == "hang":
             state.released.wait(state.hang_s)

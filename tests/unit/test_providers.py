@@ -250,6 +250,38 @@ def test_the_key_is_sent_and_never_told(
     assert not any("openai-organization" in headers for headers in provider_server.headers)
 
 
+@pytest.mark.parametrize("key", ["chave-secreta-ção", "chave-secreta\noutra", "chave-secreta\x00"])
+def test_a_key_that_no_header_may_hold_is_named_and_not_told(
+    make: Callable[..., HttpProvider], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: str
+) -> None:
+    (tmp_path / "key").write_text(key)
+    monkeypatch.setenv("TRECHO_EMBEDDING_KEY_FILE", str(tmp_path / "key"))
+    with pytest.raises(ProviderConfigError, match="no HTTP header") as caught:
+        make()
+    assert "secreta" not in f"{caught.value} {caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error": {"message": "texto recusado", "code": null}}',
+        b'{"error": "texto recusado"}',
+        b'{"message": "texto recusado"}',
+        b'{"detail": "texto recusado"}',
+        b'"texto recusado"',
+        b"texto recusado",
+        b"texto recusado \xff",
+    ],
+)
+def test_what_a_server_says_is_told_in_whatever_form_it_comes(
+    provider_server: MisbehavingServer, make: Callable[..., HttpProvider], body: bytes
+) -> None:
+    provider_server.poison = lambda text: "refuse" if text == "veneno" else None
+    provider_server.refusal = body
+    (outcome,) = make().embed_passages(["veneno"])
+    assert str(outcome).rstrip(" \ufffd") == "HTTP 400: texto recusado"
+
+
 def test_fewer_numbers_are_followed_by_zeros_and_more_are_cut_and_brought_to_length_one(
     provider_server: MisbehavingServer, make: Callable[..., HttpProvider]
 ) -> None:

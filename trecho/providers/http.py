@@ -1,4 +1,4 @@
-"""OpenAI-compatible embedding servers, through the openai client; checks, waits and isolation of bad texts are ours."""
+"""OpenAI-compatible embedding servers, over httpx2; checks, waits and isolation of bad texts are ours."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
+from trecho import __version__
 from trecho.providers.base import (
     PROBE_TEXT,
     ModelMoved,
@@ -36,7 +37,7 @@ from trecho.providers.pace import Pace
 from trecho.providers.presets import PRESETS, TRUNCATABLE, Preset
 
 if TYPE_CHECKING:
-    import openai
+    import httpx2
 
 URL_VARIABLE = "TRECHO_EMBEDDING_URL"
 KEY_VARIABLE = "TRECHO_EMBEDDING_KEY"
@@ -48,6 +49,7 @@ TRUNCATE_VARIABLE = (
 
 # A list of floats takes up to 25 bytes a number, base64 six.
 _ANSWER_BYTES_PER_NUMBER = 32
+_MOST_BESIDE_NUMBERS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,11 @@ class HttpProvider:
             raise ProviderConfigError(
                 f"provider {self.name} needs a key",
                 hint=f"Set {KEY_VARIABLE}, or {KEY_FILE_VARIABLE} to a file that holds it.",
+            )
+        if not (self._key.isascii() and self._key.isprintable()):
+            raise ProviderConfigError(
+                f"the key for provider {self.name} has characters that no HTTP header may have",
+                hint=f"Correct {KEY_VARIABLE}, or the file that {KEY_FILE_VARIABLE} names: one line of ASCII.",
             )
         if self._preset.adds_prefixes and (self._query_prefix or self._passage_prefix):
             raise ProviderConfigError(
@@ -280,63 +287,63 @@ class HttpProvider:
                 raise ProviderDown("stopped while waiting for the embedding provider")
 
     def _call(self, texts: list[str], fields: Mapping[str, Any]) -> bytes:
-        import openai
+        """Body of the answer to one request. Raises: _Momentary, _Refused, ProviderConfigError, ProviderDown."""
+        import httpx2
 
         with self._lock:
             self.calls += 1
-        body = dict(fields)
+        body = {
+            "input": texts,
+            "model": self._model,
+            "encoding_format": self._preset.encoding_format or "float",
+            **fields,
+        }
         if self._preset.asks_dim:
             body[self._preset.asks_dim] = self._dim
+        most = len(texts) * max(self._dim, 768) * _ANSWER_BYTES_PER_NUMBER + _MOST_BESIDE_NUMBERS
+        try:
+            with self._client.stream("POST", _endpoint(self._url), json=body) as response:
+                if response.is_success:
+                    return self._body(response, most)
+                failure = self._explain(response, self._body(response, _MOST_BESIDE_NUMBERS))
+        except httpx2.TimeoutException:
+            raise _Momentary(f"no answer within {self._timeout:g} s", weight=2) from None
+        except (httpx2.RequestError, httpx2.StreamError, httpx2.InvalidURL) as error:
+            raise _Momentary(f"the connection failed ({_reason(error)})") from None
+        raise failure  # here, so that it does not carry the request, and with it the key
+
+    def _body(self, response: httpx2.Response, most: int) -> bytes:
+        """What the server sends, up to so many bytes and for a time that ends."""
+        import httpx2
+
         deadline = time.monotonic() + 2 * self._timeout
-        most = len(texts) * max(self._dim, 768) * _ANSWER_BYTES_PER_NUMBER + 1_000_000
         answer = bytearray()
         try:
-            with self._client.embeddings.with_streaming_response.create(
-                input=texts,
-                model=self._model,
-                encoding_format="base64" if self._preset.encoding_format == "base64" else "float",
-                extra_body=body,
-            ) as response:
-                for part in response.iter_bytes():
-                    answer += part
-                    if time.monotonic() > deadline:  # a timeout of its own per read never ends a slow drip
-                        raise _Momentary(f"no complete answer within {2 * self._timeout:g} s", weight=2)
-                    if len(answer) > most:
-                        raise _Momentary(f"an answer of more than {most} bytes")
-        except openai.APITimeoutError:
-            raise _Momentary(f"no answer within {self._timeout:g} s", weight=2) from None
-        except openai.APIStatusError as error:
-            failure = self._explain(error)
-        except openai.APIConnectionError as error:
-            cause = error.__cause__ or error
-            raise _Momentary(f"the connection failed ({_reason(cause)})") from None
-        except (_Momentary, openai.APIError):
-            raise
-        except Exception as error:
-            # While the body is read, errors of the HTTP library come as they are, and which library it is depends on
-            # the release of openai.
-            if not type(error).__module__.partition(".")[0].startswith(("httpx", "httpcore", "h11", "anyio")):
-                raise
-            if "Timeout" in type(error).__name__:
-                raise _Momentary(f"no complete answer within {self._timeout:g} s", weight=2) from None
+            for part in response.iter_bytes():
+                answer += part
+                if time.monotonic() > deadline:  # a timeout of its own per read never ends a slow drip
+                    raise _Momentary(f"no complete answer within {2 * self._timeout:g} s", weight=2)
+                if len(answer) > most:
+                    raise _Momentary(f"an answer of more than {most} bytes")
+        except httpx2.TimeoutException:
+            raise _Momentary(f"no complete answer within {self._timeout:g} s", weight=2) from None
+        except (httpx2.RequestError, httpx2.StreamError) as error:
             raise _Momentary(f"the connection was cut ({_reason(error)})") from None
-        else:
-            return bytes(answer)
-        raise failure  # here, so that it does not carry the library's error, and with it the answer and the key
+        return bytes(answer)
 
-    def _explain(self, error: openai.APIStatusError) -> Exception:
-        status = error.status_code
-        said = self._clean(error)
+    def _explain(self, response: httpx2.Response, answer: bytes) -> Exception:
+        """What an answer that is no success means."""
+        status = response.status_code
+        message, code = _complaint(answer)
+        said = self._clean(message)
         if status == 429:
-            if error.code == "insufficient_quota":
+            if code == "insufficient_quota":
                 return self._gone("its quota is used up (HTTP 429)")
             return _Momentary(
-                "it limits the rate (HTTP 429)",
-                limited=True,
-                retry_after=_retry_after(error.response.headers),
+                "it limits the rate (HTTP 429)", limited=True, retry_after=_retry_after(response.headers)
             )
         if status >= 500 or status in (408, 409, 425):
-            after = _retry_after(error.response.headers)
+            after = _retry_after(response.headers)
             return _Momentary(f"HTTP {status}{said}", limited=after is not None, retry_after=after)
         if status in (401, 403):
             return ProviderConfigError(
@@ -350,12 +357,9 @@ class HttpProvider:
             )
         return _Refused(f"HTTP {status}{said}")
 
-    def _clean(self, error: openai.APIStatusError) -> str:
+    def _clean(self, said: str) -> str:
         """What the server says, in one short line without the key."""
-        body = error.body
-        if isinstance(body, dict):
-            body = body.get("message") or body.get("detail") or body.get("error") or ""
-        said = " ".join(str(body or "").split())
+        said = " ".join(said.split())
         if self._key:
             said = said.replace(self._key, "***")
         said = re.sub(r"(?i)\b(sk|pa|bearer)[-_ ][\w.*-]{6,}", "***", said)
@@ -398,15 +402,14 @@ class HttpProvider:
         return outcomes
 
     @cached_property
-    def _client(self) -> openai.OpenAI:
-        import openai
+    def _client(self) -> httpx2.Client:
+        import httpx2
 
-        client = openai.OpenAI(
-            base_url=self._url, api_key=self._key or "none", timeout=self._timeout, max_retries=0
+        return httpx2.Client(
+            headers={"Authorization": f"Bearer {self._key or 'none'}", "User-Agent": f"trecho/{__version__}"},
+            timeout=self._timeout,
+            follow_redirects=True,
         )
-        # Taken from OPENAI_* variables by the library; they are not meant for this server.
-        client.organization = client.project = None
-        return client
 
 
 class _WrongSize(TextRejected):
@@ -431,6 +434,27 @@ def _numbers(value: object) -> Vector | None:
     except (ValueError, TypeError, binascii.Error):
         pass
     return None
+
+
+def _endpoint(base: str) -> str:
+    """Where embeddings are asked for: beside what the base URL names, its query kept."""
+    parts = urlsplit(base)
+    return urlunsplit(parts._replace(path=parts.path.rstrip("/") + "/embeddings", fragment=""))
+
+
+def _complaint(answer: bytes) -> tuple[str, str]:
+    """Message and code of an error, in any of the forms servers give it; else its text."""
+    text = answer.decode(errors="replace")
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return text, ""
+    if isinstance(said, dict):
+        said = said.get("error", said)
+    if isinstance(said, dict):
+        message = said.get("message") or said.get("detail") or said.get("error") or ""
+        return str(message), str(said.get("code") or "")
+    return str(said or ""), ""
 
 
 def _reason(error: BaseException) -> str:
