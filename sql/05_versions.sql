@@ -269,7 +269,8 @@ BEGIN
     FOR v_key, v_value IN SELECT k, v FROM jsonb_each(v_settings) AS e (k, v) LOOP
         IF v_key = 'stable_windows' THEN
             IF jsonb_typeof(v_value) <> 'boolean' THEN
-                RAISE EXCEPTION 'chunk_settings.% must be true or false, got %', v_key, v_value USING ERRCODE = 'invalid_parameter_value';
+                RAISE EXCEPTION 'chunk_settings.% must be true or false, got %', v_key, v_value
+                    USING ERRCODE = 'invalid_parameter_value', HINT = 'Give true or false without quotes; leave it out to keep its value.';
             END IF;
         ELSIF jsonb_typeof(v_value) <> 'number' OR v_value::text !~ '^[0-9]{1,8}$' OR (v_key = 'timeout_ms' AND v_value::text::integer > 3600000)
               OR v_value::text::integer < (CASE v_key WHEN 'window_overlap_lines' THEN 0 WHEN 'chunk_max_bytes' THEN 64
@@ -280,15 +281,18 @@ BEGIN
     END LOOP;
     IF (v_settings ->> 'window_overlap_lines')::integer >= (v_settings ->> 'window_lines')::integer THEN
         RAISE EXCEPTION 'chunk_settings.window_overlap_lines (%) must be less than window_lines (%)',
-                        v_settings ->> 'window_overlap_lines', v_settings ->> 'window_lines' USING ERRCODE = 'invalid_parameter_value';
+                        v_settings ->> 'window_overlap_lines', v_settings ->> 'window_lines'
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Lower window_overlap_lines, or raise window_lines; docs/chunking.md says what each setting takes.';
     END IF;
     FOR v_key, v_value IN SELECT k, v FROM jsonb_each(p_recipe - 'chunk_settings') AS e (k, v) LOOP
         IF v_key IN ('dim', 'chunker_version') THEN
             IF jsonb_typeof(v_value) <> 'number' OR v_value::text !~ '^[0-9]{1,6}$' THEN
-                RAISE EXCEPTION '% must be a whole number, got %', v_key, v_value USING ERRCODE = 'invalid_parameter_value';
+                RAISE EXCEPTION '% must be a whole number, got %', v_key, v_value
+                    USING ERRCODE = 'invalid_parameter_value', HINT = 'Give a JSON number without quotes; leave it out to keep its value.';
             END IF;
         ELSIF jsonb_typeof(v_value) <> 'string' THEN
-            RAISE EXCEPTION '% must be text, got %', v_key, v_value USING ERRCODE = 'invalid_parameter_value';
+            RAISE EXCEPTION '% must be text, got %', v_key, v_value
+                USING ERRCODE = 'invalid_parameter_value', HINT = 'Give a JSON string; leave it out to keep its value.';
         END IF;
     END LOOP;
 END

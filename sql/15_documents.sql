@@ -238,7 +238,8 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Scope session takes session_id and no source_path; every other scope takes source_path and no session_id.';
     END IF;
     IF jsonb_typeof(coalesce(put_document.metadata, '{}')) <> 'object' THEN
-        RAISE EXCEPTION 'metadata must be a JSON object, got %', jsonb_typeof(put_document.metadata) USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'metadata must be a JSON object, got %', jsonb_typeof(put_document.metadata)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Write it as {"name": value}, or leave it out.';
     END IF;
 
     v_path := coalesce(put_document.source_path, put_document.metadata ->> 'origin', put_document.session_id || '.jsonl');

@@ -88,7 +88,8 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'An empty source_set means documents put by applications, which no pass owns.';
     END IF;
     IF begin_pass.kind IS NULL OR begin_pass.kind NOT IN ('full', 'difference') THEN
-        RAISE EXCEPTION 'kind must be full or difference, got %', coalesce(begin_pass.kind, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'kind must be full or difference, got %', coalesce(begin_pass.kind, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'full removes what is not staged; difference changes only what is staged.';
     END IF;
     -- The lock is re-entrant, so ask first whether this very connection is already in a pass.
     IF EXISTS (SELECT FROM trecho.passes AS p WHERE p.project = begin_pass.project AND p.outcome = 'running' AND p.backend_pid = pg_backend_pid())
@@ -196,7 +197,8 @@ DECLARE
     v_error  text;
 BEGIN
     IF stage_document.scope IS NULL OR stage_document.content IS NULL OR coalesce(stage_document.path, '') = '' THEN
-        RAISE EXCEPTION 'scope, path and content must not be NULL' USING ERRCODE = 'null_value_not_allowed';
+        RAISE EXCEPTION 'scope, path and content must not be NULL'
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'Give all three; a document without text has the content ''''.';
     END IF;
     IF stage_document.scope = 'session' THEN
         IF v_id IS NULL THEN
@@ -283,7 +285,8 @@ BEGIN
     v_pass := trecho._running_pass(stage_documents.pass_id);
     IF stage_documents.scope IS NULL OR array_position(stage_documents.contents, NULL) IS NOT NULL
        OR EXISTS (SELECT FROM unnest(stage_documents.paths) AS p WHERE coalesce(p, '') = '') THEN
-        RAISE EXCEPTION 'scope, paths and contents must not be NULL' USING ERRCODE = 'null_value_not_allowed';
+        RAISE EXCEPTION 'scope, paths and contents must not be NULL'
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'Give a path and a text for each document; one without text has the content ''''.';
     END IF;
     IF (SELECT max(octet_length(p)) FROM unnest(stage_documents.paths) AS p) > 1000 THEN
         RAISE EXCEPTION 'a path has more than 1000 bytes'
@@ -501,7 +504,8 @@ DECLARE
     v_written  integer := 0;
 BEGIN
     IF coalesce(plan_pass.max_documents, 0) < 1 THEN
-        RAISE EXCEPTION 'max_documents must be at least 1, got %', coalesce(plan_pass.max_documents::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'max_documents must be at least 1, got %', coalesce(plan_pass.max_documents::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for batches of 50 documents.';
     END IF;
     v_sources := trecho._take_unplanned(v_pass.pass_id, plan_pass.max_documents);
     IF cardinality(v_sources) = 0 THEN
@@ -526,7 +530,7 @@ BEGIN
                 v_batch := v_batch || trecho._cut_document(v_version, v_doc.scope, v_doc.source_path, v_doc.session_id, v_doc.path, v_doc.language,
                                                            v_doc.content, NULL);
             EXCEPTION WHEN SQLSTATE 'TR008' OR data_exception OR internal_error OR external_routine_exception THEN
-                UPDATE trecho.staged_documents AS s SET error = format('%s: %s', v_doc.path, SQLERRM), planned_at = clock_timestamp()
+                UPDATE trecho.staged_documents AS s SET error = format('%s: %s', v_doc.path, regexp_replace(SQLERRM, '^plpy\.Error: ', '')), planned_at = clock_timestamp()
                  WHERE s.pass_id = v_pass.pass_id AND s.source = v_doc.source;
             END;
         END LOOP;
@@ -613,7 +617,7 @@ BEGIN
             v_written := v_written + trecho._record_plan(v_pass, v_version, v_cuts);
         END LOOP;
     EXCEPTION WHEN SQLSTATE 'TR008' OR data_exception OR internal_error THEN
-        UPDATE trecho.staged_documents AS s SET error = format('%s: %s', v_doc.path, SQLERRM), planned_at = clock_timestamp()
+        UPDATE trecho.staged_documents AS s SET error = format('%s: %s', v_doc.path, regexp_replace(SQLERRM, '^plpy\.Error: ', '')), planned_at = clock_timestamp()
          WHERE s.pass_id = v_pass.pass_id AND s.source = plan_document.source;
         RETURN 0;
     END;

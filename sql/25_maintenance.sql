@@ -79,7 +79,8 @@ DECLARE
     v_keys   bigint[];
 BEGIN
     IF coalesce(gc.max_rows, 0) < 1 THEN
-        RAISE EXCEPTION 'max_rows must be at least 1, got %', coalesce(gc.max_rows::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'max_rows must be at least 1, got %', coalesce(gc.max_rows::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for 10000 rows a call.';
     END IF;
     v_busy := ARRAY(SELECT p.project FROM (SELECT DISTINCT d.project FROM trecho.chunks AS d) AS p
                      WHERE NOT pg_try_advisory_xact_lock(trecho._pass_lock_key(p.project)));
@@ -190,7 +191,8 @@ DECLARE
     v_passages bytea[];
 BEGIN
     IF v_source IS NULL OR purge.scope IS NULL THEN
-        RAISE EXCEPTION 'scope and one of source_path and session_id must be given' USING ERRCODE = 'null_value_not_allowed';
+        RAISE EXCEPTION 'scope and one of source_path and session_id must be given'
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'Give the session_id of a session, and the source_path of any other document, as trecho.list_documents shows them.';
     END IF;
     -- A put under way that uses some of these chunks ends first, so that what it wrote is erased, too.
     PERFORM FROM trecho.chunks AS c
@@ -240,6 +242,10 @@ AS $function$
 DECLARE
     v_count integer;
 BEGIN
+    IF coalesce(drop_project.project, '') = '' THEN
+        RAISE EXCEPTION 'project must not be NULL or empty'
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'Name the project to erase; the one that is used where none is named is called default.';
+    END IF;
     IF NOT pg_try_advisory_xact_lock(trecho._pass_lock_key(drop_project.project)) THEN
         RAISE EXCEPTION 'a pass over project % is running', drop_project.project
             USING ERRCODE = 'object_in_use', HINT = 'Wait for it, or end its connection; trecho.pass_holder tells who it is.';
@@ -268,7 +274,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION trecho.drop_project(text) IS
-    'Erase a project: documents, chunks, history, grants. Returns documents removed. Raises 55006 while a pass over it runs.';
+    'Erase a project: documents, chunks, history, grants. Returns documents removed. Raises 22004 without a name, 55006 while a pass over it runs.';
 REVOKE ALL ON FUNCTION trecho.drop_project(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.drop_project(text) TO trecho_operator;
 
@@ -280,6 +286,10 @@ AS $function$
 DECLARE
     v_ids bigint[];
 BEGIN
+    IF coalesce(drop_branch.project, '') = '' OR coalesce(drop_branch.branch, '') = '' THEN
+        RAISE EXCEPTION 'project and branch must not be NULL or empty'
+            USING ERRCODE = 'null_value_not_allowed', HINT = 'Name both; trecho.index_contents(project) lists the branches that hold documents.';
+    END IF;
     IF NOT pg_try_advisory_xact_lock(trecho._pass_lock_key(drop_branch.project)) THEN
         RAISE EXCEPTION 'a pass over project % is running', drop_branch.project
             USING ERRCODE = 'object_in_use', HINT = 'Wait for it; trecho.pass_holder tells who it is.';
@@ -292,6 +302,6 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION trecho.drop_branch(text, text) IS
-    'Remove a branch with all its documents; chunks that other branches share stay. Returns documents removed. Raises 55006 while a pass over the project runs.';
+    'Remove a branch with all its documents; chunks that other branches share stay. Returns documents removed. Raises 22004 without project or branch, 55006 while a pass over the project runs.';
 REVOKE ALL ON FUNCTION trecho.drop_branch(text, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.drop_branch(text, text) TO trecho_writer;

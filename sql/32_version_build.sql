@@ -155,7 +155,7 @@ BEGIN
             v_cuts := trecho._cut_document(v_version, v_doc.scope, v_doc.source_path, v_doc.session_id, v_doc.path, v_doc.language, v_doc.content, v_doc.chunks);
         EXCEPTION WHEN SQLSTATE 'TR008' THEN
             -- One text must not hold up the version for ever.
-            RAISE WARNING '% is left out of index version %: %', v_doc.source, v_version, SQLERRM;
+            RAISE WARNING '% is left out of index version %: %', v_doc.source, v_version, regexp_replace(SQLERRM, '^plpy\.Error: ', '');
             v_cuts := '{}';
         END;
         PERFORM trecho._store_chunks(v_version, v_doc.project, v_cuts);

@@ -597,7 +597,8 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use skip to read further pages.';
     END IF;
     IF p_skip IS NULL OR p_skip NOT BETWEEN 0 AND 100000 THEN
-        RAISE EXCEPTION 'skip must be between 0 and 100000, got %', coalesce(p_skip::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'skip must be between 0 and 100000, got %', coalesce(p_skip::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for the first page; narrow the question instead of reading on.';
     END IF;
     IF p_mode IS NULL OR p_mode NOT IN ('hybrid', 'lexical', 'semantic') THEN
         RAISE EXCEPTION 'mode must be hybrid, lexical or semantic, got %', coalesce(quote_literal(p_mode), 'NULL')
@@ -607,16 +608,20 @@ BEGIN
         RAISE EXCEPTION 'mode semantic needs a query vector' USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass embedding, or use mode lexical.';
     END IF;
     IF p_per_document IS NULL OR p_per_document < 1 THEN
-        RAISE EXCEPTION 'per_document must be 1 or more, got %', coalesce(p_per_document::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'per_document must be 1 or more, got %', coalesce(p_per_document::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for the best passage of each document.';
     END IF;
     IF p_lexical_weight IS NULL OR NOT p_lexical_weight BETWEEN 0 AND 1 THEN
-        RAISE EXCEPTION 'lexical_weight must be between 0 and 1, got %', coalesce(p_lexical_weight::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'lexical_weight must be between 0 and 1, got %', coalesce(p_lexical_weight::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for equal weights: 0 counts meaning alone, 1 words alone.';
     END IF;
     IF p_fusion IS NULL OR p_fusion NOT IN ('minmax', 'rrf') THEN
-        RAISE EXCEPTION 'fusion must be minmax or rrf, got %', coalesce(quote_literal(p_fusion), 'NULL') USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'fusion must be minmax or rrf, got %', coalesce(quote_literal(p_fusion), 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for minmax, which adds scores; rrf adds reciprocal ranks.';
     END IF;
     IF p_ef_search NOT BETWEEN 1 AND 1000 THEN
-        RAISE EXCEPTION 'ef_search must be between 1 and 1000, got %', p_ef_search USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'ef_search must be between 1 and 1000, got %', p_ef_search
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for the setting trecho.ef_search, else 300.';
     END IF;
     IF p_branch IS NULL THEN
         RAISE EXCEPTION 'branch must not be NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Leave it out to use the branch main.';

@@ -104,7 +104,8 @@ DECLARE
     v_result  text := '';
 BEGIN
     IF excerpt.max_chars IS NULL OR excerpt.max_chars < 20 THEN
-        RAISE EXCEPTION 'max_chars must be 20 or more, got %', coalesce(excerpt.max_chars::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'max_chars must be 20 or more, got %', coalesce(excerpt.max_chars::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for an excerpt of the usual length.';
     END IF;
     v_lexemes := tsvector_to_array(trecho.search_vector_1('', trecho._query_text(
         regexp_replace(coalesce(excerpt.query, ''), '(?<=^|\s)-(?:"[^"]*"|[^\s"-][^\s"]*)', ' ', 'g'))));
@@ -204,7 +205,8 @@ DECLARE
     v_gap    text;
 BEGIN
     IF evidence.max_chars IS NULL OR evidence.max_chars < 200 THEN
-        RAISE EXCEPTION 'max_chars must be 200 or more, got %', coalesce(evidence.max_chars::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'max_chars must be 200 or more, got %', coalesce(evidence.max_chars::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for the usual budget; less holds no passage with its heading.';
     END IF;
     FOR v_block IN
         WITH found AS MATERIALIZED (

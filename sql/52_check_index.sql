@@ -68,7 +68,7 @@ BEGIN
     BEGIN
         v_cuts := trecho._cut_document(p_index_version, v_doc.scope, v_doc.source_path, v_doc.session_id, v_doc.path, v_doc.language, v_doc.content, NULL);
     EXCEPTION WHEN SQLSTATE 'TR008' THEN
-        RAISE WARNING '% was not compared: %', v_doc.source, SQLERRM;
+        RAISE WARNING '% was not compared: %', v_doc.source, regexp_replace(SQLERRM, '^plpy\.Error: ', '');
         RETURN false;
     END;
     RETURN EXISTS (

@@ -22,7 +22,7 @@ BEGIN
     BEGIN
         v_cuts := trecho._cut_document(p_index_version, v_doc.scope, v_doc.source_path, v_doc.session_id, v_doc.path, v_doc.language, v_doc.content, p_chunks);
     EXCEPTION WHEN SQLSTATE 'TR008' THEN
-        RAISE WARNING '% is left as it is in index version %: %', v_doc.source, p_index_version, SQLERRM;
+        RAISE WARNING '% is left as it is in index version %: %', v_doc.source, p_index_version, regexp_replace(SQLERRM, '^plpy\.Error: ', '');
         RETURN false;
     END;
     PERFORM trecho._store_chunks(p_index_version, v_doc.project, v_cuts);
@@ -217,7 +217,8 @@ DECLARE
     v_key     bigint;
 BEGIN
     IF coalesce(repair_index.max_rows, 0) < 1 THEN
-        RAISE EXCEPTION 'max_rows must be at least 1, got %', coalesce(repair_index.max_rows::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'max_rows must be at least 1, got %', coalesce(repair_index.max_rows::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for the usual batch.';
     END IF;
     FOR v_version IN
         SELECT NULL::integer AS index_version, NULL::trecho.index_version_state AS state

@@ -113,3 +113,19 @@ def test_rights__each_function_is_revoked_from_public_beside_it(folder):
         made = set(re.findall(r"CREATE OR REPLACE FUNCTION (trecho\.\w+)\(", text))
         revoked = set(re.findall(r"REVOKE ALL ON FUNCTION (trecho\.\w+)\b", text))
         assert made - revoked == set(), path.name
+
+
+def test_errors__of_a_wrong_argument_say_what_to_do(shared_db):
+    """Every RAISE of 22023 or 22004 has a HINT: the message says what is wrong, the hint what to give."""
+    rows = shared_db.execute("""
+        SELECT p.proname AS name, p.prosrc AS body FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
+         WHERE p.pronamespace = 'trecho'::regnamespace AND l.lanname = 'plpgsql'
+    """).fetchall()
+    raised = [
+        (row["name"], statement)
+        for row in rows
+        for statement in re.findall(r"RAISE EXCEPTION\b(?:'(?:[^']|'')*'|[^;'])*;", row["body"])
+        if re.search(r"'(invalid_parameter_value|null_value_not_allowed|22023|22004)'", statement)
+    ]
+    assert len(raised) > 40
+    assert [(name, statement) for name, statement in raised if not re.search(r"\bHINT\b", statement)] == []

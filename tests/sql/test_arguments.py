@@ -37,6 +37,10 @@ NULL, VALUE = "22004", "22023"
         ("search('x', k => NULL)", VALUE, "k must be between 1 and 1000, got NULL"),
         ("chunk(NULL, 'x')", NULL, "plpy.Error: path must not be null"),
         ("chunk('a.md', NULL)", NULL, "plpy.Error: content must not be null"),
+        ("drop_project(NULL)", NULL, "project must not be NULL or empty"),
+        ("drop_project('')", NULL, "project must not be NULL or empty"),
+        ("drop_branch('default', NULL)", NULL, "project and branch must not be NULL or empty"),
+        ("drop_branch(NULL, 'main')", NULL, "project and branch must not be NULL or empty"),
         ("gc(NULL)", VALUE, "max_rows must be at least 1, got NULL"),
     ],
 )
