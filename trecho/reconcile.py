@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,18 +103,26 @@ class Progress:
 
 
 def run_pass(
-    dsn: str, target: Target, files: Iterable[SourceFile], options: Options, progress: Progress | None = None
+    dsn: str,
+    target: Target,
+    files: Iterable[SourceFile],
+    options: Options,
+    progress: Progress | None = None,
+    conn: Connection | None = None,
 ) -> Outcome:
     """Make the index equal to `files`: the whole source set, or for a difference what changed.
 
+    conn: holds the lock, in autocommit mode and left open; without it one is opened. More are opened to chunk.
     Raises: TrechoError; the pass is abandoned then, and what searches see is unchanged.
     """
-    with connect(dsn, application_name=f"trecho sync {target.project}"[:63], autocommit=True) as conn:
-        refuse_pooler(conn)
+    with (
+        nullcontext(conn) if conn else connect(dsn, application_name="trecho sync", autocommit=True) as holder
+    ):
+        refuse_pooler(holder)
         # An idle session must not lose the lock, and the server must notice when this client is gone.
-        conn.execute("SET idle_session_timeout = 0")
-        conn.execute("SET client_connection_check_interval = '10s'")
-        return _Pass(dsn, conn, target, options, progress or Progress()).run(files)
+        holder.execute("SET idle_session_timeout = 0")
+        holder.execute("SET client_connection_check_interval = '10s'")
+        return _Pass(dsn, holder, target, options, progress or Progress()).run(files)
 
 
 def refuse_pooler(conn: Connection) -> None:
