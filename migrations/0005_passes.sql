@@ -55,6 +55,21 @@ COMMENT ON COLUMN trecho.passes.skipped IS 'Sources left out before staging: rea
 COMMENT ON COLUMN trecho.passes.errors IS 'Why documents were left out, one line each, 1,000 at most.';
 COMMENT ON COLUMN trecho.passes.last_commit IS 'Commit that the pass brings the branch to; NULL for plain folders.';
 
+CREATE TABLE trecho.source_sets (
+    project       text NOT NULL,
+    branch        text NOT NULL,
+    source_set    text NOT NULL,
+    configuration text NOT NULL CHECK (configuration <> ''),
+    named         boolean NOT NULL DEFAULT true,
+    PRIMARY KEY (project, branch, source_set)
+);
+COMMENT ON TABLE trecho.source_sets IS 'Which configuration names a source set, so that one that it names no more is noticed.';
+COMMENT ON COLUMN trecho.source_sets.project IS 'Project.';
+COMMENT ON COLUMN trecho.source_sets.branch IS 'Branch.';
+COMMENT ON COLUMN trecho.source_sets.source_set IS 'Source set. One that is synced without a configuration has no row.';
+COMMENT ON COLUMN trecho.source_sets.configuration IS 'Full path of the trecho.toml that named it last, or git: the one of the commits of the branch.';
+COMMENT ON COLUMN trecho.source_sets.named IS 'False once that configuration has been synced without naming it.';
+
 CREATE TABLE trecho.staged_documents (
     pass_id        bigint NOT NULL REFERENCES trecho.passes (pass_id) ON DELETE CASCADE,
     source         text NOT NULL,

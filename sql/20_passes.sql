@@ -160,17 +160,19 @@ COMMENT ON FUNCTION trecho.pass_documents(bigint) IS
 REVOKE ALL ON FUNCTION trecho.pass_documents(bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.pass_documents(bigint) TO trecho_writer;
 
-CREATE OR REPLACE FUNCTION trecho._claimed_elsewhere(p_source text, p_owner text, p_source_set text)
+CREATE OR REPLACE FUNCTION trecho._claimed_elsewhere(p_source text, p_owner text, p_source_set text, p_project text, p_branch text)
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $function$
     SELECT CASE WHEN p_owner IS NULL OR p_owner = p_source_set THEN NULL
-                WHEN p_owner = '' THEN format('%s was put by an application, and source set %s also claims it', p_source, p_source_set)
-                ELSE format('%s is claimed by two source sets, %s and %s (trecho.rename_source_set hands a set over)', p_source, p_owner, p_source_set) END
+                WHEN p_owner = '' THEN format('%s was put by an application, and source set %s also claims it (exclude the file, or take away the other with trecho.remove_document)',
+                                              p_source, p_source_set)
+                ELSE format('%s is claimed by two source sets, %s and %s (give it to one of them; to hand over all of the first: SELECT trecho.rename_source_set(%L, %L, %L, %L))',
+                            p_source, p_owner, p_source_set, p_owner, p_source_set, p_project, p_branch) END
 $function$;
-COMMENT ON FUNCTION trecho._claimed_elsewhere(text, text, text) IS 'Why a source set may not write a source that p_owner has (empty: an application; NULL: nobody); NULL when it may.';
-REVOKE ALL ON FUNCTION trecho._claimed_elsewhere(text, text, text) FROM PUBLIC;
+COMMENT ON FUNCTION trecho._claimed_elsewhere(text, text, text, text, text) IS 'Why a source set may not write a source that p_owner has (empty: an application; NULL: nobody), and what to do; NULL when it may.';
+REVOKE ALL ON FUNCTION trecho._claimed_elsewhere(text, text, text, text, text) FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION trecho.stage_document(
     pass_id       bigint,
@@ -231,7 +233,7 @@ BEGIN
     ELSIF v_owner IS NOT NULL AND v_old.path IS DISTINCT FROM stage_document.path AND v_old.updated_at < v_pass.started_at THEN
         v_base := v_old.revision;
     END IF;
-    v_error := trecho._claimed_elsewhere(v_source, v_owner, v_pass.source_set);
+    v_error := trecho._claimed_elsewhere(v_source, v_owner, v_pass.source_set, v_pass.project, v_pass.branch);
     SELECT s.metadata ->> 'origin' INTO v_twin FROM trecho.staged_documents AS s
      WHERE s.pass_id = v_pass.pass_id AND s.source = v_source AND s.scope = 'session' AND s.metadata ->> 'origin' <> stage_document.path;
     IF v_twin IS NOT NULL THEN
@@ -312,7 +314,7 @@ BEGIN
                                                      AND d.source_set = v_pass.source_set) THEN NULL
                 WHEN o.path IS DISTINCT FROM g.path AND o.updated_at < v_pass.started_at THEN o.revision
                 ELSE g.base_revision END,
-           g.blob_sha, trecho._claimed_elsewhere(g.path, o.source_set, v_pass.source_set)
+           g.blob_sha, trecho._claimed_elsewhere(g.path, o.source_set, v_pass.source_set, v_pass.project, v_pass.branch)
       FROM unnest(stage_documents.paths, v_shas, stage_documents.base_revisions) AS g (path, blob_sha, base_revision)
       LEFT JOIN trecho.documents AS o ON o.project = v_pass.project AND o.branch = v_pass.branch AND o.source = g.path
     ON CONFLICT ON CONSTRAINT staged_documents_pkey DO UPDATE
@@ -928,26 +930,32 @@ REVOKE ALL ON FUNCTION trecho.release_pass(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.release_pass(text) TO trecho_writer;
 
 CREATE OR REPLACE FUNCTION trecho.branch_commit(project text, branch text)
-RETURNS TABLE (last_commit text, clean boolean, last_rules text)
+RETURNS TABLE (last_commit text, unclean_sets text[], last_rules text)
 LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $function$
+    WITH published AS (
+        SELECT p.source_set, max(p.pass_id) AS last_pass, max(p.started_at) FILTER (WHERE p.kind = 'full') AS read_whole_at
+          FROM trecho.passes AS p
+         WHERE p.project = branch_commit.project AND p.branch = branch_commit.branch AND p.outcome = 'published'
+         GROUP BY p.source_set
+    )
     SELECT b.last_commit,
-           NOT EXISTS (SELECT FROM (SELECT DISTINCT ON (p.source_set) p.documents_failed FROM trecho.passes AS p
-                                     WHERE p.project = branch_commit.project AND p.branch = branch_commit.branch AND p.outcome = 'published'
-                                     ORDER BY p.source_set, p.pass_id DESC) AS l
-                        WHERE l.documents_failed > 0)
-           -- What an application wrote over, or removed from, a source is in no difference between commits.
-           AND NOT EXISTS (SELECT FROM trecho.documents AS d
-                            WHERE d.project = branch_commit.project AND d.branch = branch_commit.branch AND d.diverged)
-           AND NOT EXISTS (SELECT FROM trecho.tombstones AS t
-                            WHERE t.project = branch_commit.project AND t.branch = branch_commit.branch AND t.source_set <> ''
-                              AND t.pass_id IS NULL AND t.removed_at >= b.last_completed_at),
+           ARRAY(SELECT l.source_set FROM published AS l JOIN trecho.passes AS p ON p.pass_id = l.last_pass WHERE p.documents_failed > 0
+                 -- What an application wrote over, or removed from, a source is in no difference between commits.
+                 UNION
+                 SELECT d.source_set FROM trecho.documents AS d
+                  WHERE d.project = branch_commit.project AND d.branch = branch_commit.branch AND d.diverged
+                 UNION
+                 SELECT t.source_set FROM trecho.tombstones AS t LEFT JOIN published AS l ON l.source_set = t.source_set
+                  WHERE t.project = branch_commit.project AND t.branch = branch_commit.branch AND t.source_set <> ''
+                    AND t.pass_id IS NULL AND t.removed_at >= coalesce(l.read_whole_at, '-infinity')
+                 ORDER BY 1),
            b.last_rules
       FROM trecho.branches AS b
      WHERE b.project = branch_commit.project AND b.branch = branch_commit.branch
 $function$;
 COMMENT ON FUNCTION trecho.branch_commit(text, text) IS
-    'Commit a branch was last brought to from git, whether the last pass of each of its sets published every document and no application changed one since, and the hash of the rules it was read with; where not clean, or with other rules, the next one must read the whole tree. No row for a branch without a completed pass.';
+    'Commit a branch was last brought to from git; the source sets whose next pass must read all of their files, because the last one left a document out or an application changed one since; and the hash of the rules it was read with: with other rules, every set must be read whole. No row for a branch without a completed pass.';
 REVOKE ALL ON FUNCTION trecho.branch_commit(text, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.branch_commit(text, text) TO trecho_writer;

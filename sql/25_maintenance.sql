@@ -260,6 +260,7 @@ BEGIN
     DELETE FROM trecho.retired_chunks AS r WHERE r.project = drop_project.project;
     DELETE FROM trecho.tombstones AS t WHERE t.project = drop_project.project;
     DELETE FROM trecho.branches AS b WHERE b.project = drop_project.project;
+    DELETE FROM trecho.source_sets AS s WHERE s.project = drop_project.project;
     DELETE FROM trecho.passes AS p WHERE p.project = drop_project.project;
     DELETE FROM trecho.project_grants AS g WHERE g.project = drop_project.project;
     DELETE FROM trecho.staged_embeddings AS e
@@ -298,6 +299,7 @@ BEGIN
                     WHERE d.project = drop_branch.project AND d.branch = drop_branch.branch ORDER BY d.source FOR UPDATE);
     PERFORM trecho._remove_documents(v_ids, NULL);
     DELETE FROM trecho.branches AS b WHERE b.project = drop_branch.project AND b.branch = drop_branch.branch;
+    DELETE FROM trecho.source_sets AS s WHERE s.project = drop_branch.project AND s.branch = drop_branch.branch;
     RETURN cardinality(v_ids);
 END
 $function$;

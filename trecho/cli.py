@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "embed": "trecho.embed",
     "version": "trecho.version",
     "status": "trecho.status",
+    "set": "trecho.source_sets",
     "doctor": "trecho.doctor",
     "hook": "trecho.hook",
     "search": "trecho.search",

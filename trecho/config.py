@@ -143,24 +143,19 @@ def _embedding_recipe(path: Path, embedding: dict[str, Any]) -> dict[str, Any]:
 
 
 def folder_source(folder: Path, scope: str, set_name: str | None = None) -> Source:
-    """The source that `trecho sync FOLDER` means.
+    """The source that `trecho sync FOLDER` means, wherever it is run.
 
-    Its set is the folder's full path, so that two folders never share one.
-
-    Source paths start with the folder as given when it lies below the current one, else with its name.
+    Its set is the folder's full path, so that two folders never share one. Source paths start with the folder's name
+    (see folder_prefixes for more of them).
     """
     root = folder.resolve()
-    try:
-        prefix = root.relative_to(Path.cwd().resolve()).as_posix()
-    except ValueError:
-        prefix = root.name
-    return Source(
-        set_name or root.as_posix(),
-        root,
-        "" if prefix in ("", ".") else prefix + "/",
-        scope,
-        DEFAULT_INCLUDE[scope],
-    )
+    return Source(set_name or root.as_posix(), root, folder_prefixes(root)[0], scope, DEFAULT_INCLUDE[scope])
+
+
+def folder_prefixes(root: Path) -> list[str]:
+    """Beginnings that source paths of a folder may have: its name, then more and more of its full path."""
+    parts = root.relative_to(root.anchor).parts
+    return ["/".join(parts[-n:]) + "/" for n in range(1, len(parts) + 1)] or [""]
 
 
 def _source(path: Path, number: int, entry: dict[str, Any]) -> Source:

@@ -194,12 +194,14 @@ def _visit_sources(
             raise UsageError("--no-sources goes with neither FOLDER, --git nor --config")
         return [_skipped("--no-sources")], Config(Path())
     if args.git is not None:
-        return _visit_commit(args, dsn, conn, visit)
+        return _visit_commit(args, conn, visit)
     if args.folder is not None:
         if not args.folder.is_dir():
             raise UsageError(f"{args.folder} is not a folder", hint="Give a folder that exists.")
         config = Config(args.folder)
-        sources: tuple[Source, ...] = (folder_source(args.folder, args.scope or "docs", args.set_name),)
+        source = folder_source(args.folder, args.scope or "docs", args.set_name)
+        place = (args.project or config.project, args.branch or config.branch)
+        sources: tuple[Source, ...] = (sync.place_folder(conn, *place, source),)
     elif path is None:
         return [_skipped("no trecho.toml here or above, and no folder given")], Config(Path())
     else:
@@ -218,9 +220,7 @@ def _visit_sources(
     return findings, config
 
 
-def _visit_commit(
-    args: argparse.Namespace, dsn: str, conn: Connection, visit: Visit
-) -> tuple[list[Finding], Config]:
+def _visit_commit(args: argparse.Namespace, conn: Connection, visit: Visit) -> tuple[list[Finding], Config]:
     """The same for a commit of git: the one that the branch was last brought to, unless another is named."""
     from trecho import git_sync
     from trecho.git import Repository
@@ -254,7 +254,7 @@ def _visit_commit(
         return Outcome(target.project, target.branch, target.source_set)
 
     limit = _max_document_bytes(conn)
-    git_sync.sync_commit(dsn, repo, config, (project, branch), commit, True, Options(), limit, run_one)
+    git_sync.sync_commit(conn, repo, config, (project, branch), commit, True, Options(), limit, run_one)
     return findings, config
 
 

@@ -61,6 +61,11 @@ class Repository:
         """Whether it has no working tree, as repositories have that others push to."""
         return (self._run("rev-parse", "--is-bare-repository") or b"").strip() == b"true"
 
+    def root(self) -> Path | None:
+        """Top of its working tree; None where it has none."""
+        found = self._run("rev-parse", "--show-toplevel", check=False)
+        return Path(found.decode(errors="surrogateescape").rstrip("\n")) if found else None
+
     def hooks_folder(self) -> Path:
         """Where this repository's hooks are."""
         found = (self._run("rev-parse", "--git-path", "hooks") or b"").decode().rstrip("\n")

@@ -13,7 +13,7 @@ from trecho_chunkers.languages import language_of
 from trecho import __version__
 from trecho.config import FILE_NAME, Config, Source, load_config, parse_config
 from trecho.console import note
-from trecho.db import connection
+from trecho.db import Connection
 from trecho.errors import UsageError
 from trecho.exclusions import ATTRIBUTES_FILE, IGNORE_FILE, Exclusions
 from trecho.git import Entry, Repository
@@ -47,6 +47,11 @@ def repository_config(repo: Repository, commit: str, given: Path | None) -> Conf
     return config if config.sources else replace(config, sources=_DEFAULT_SOURCES)
 
 
+def name_of(config: Config) -> str:
+    """How to call the configuration to its reader."""
+    return "the default sources of a repository" if config.sources is _DEFAULT_SOURCES else str(config.path)
+
+
 def split_range(given: str) -> tuple[str, str]:
     """BEFORE and AFTER of a range; BEFORE is empty when only a revision is given. Raises: UsageError."""
     before, dots, after = given.partition("..")
@@ -65,7 +70,7 @@ def is_zero(revision: str) -> bool:
 
 
 def sync_commit(
-    dsn: str,
+    conn: Connection,
     repo: Repository,
     config: Config,
     target: tuple[str, str],
@@ -81,19 +86,15 @@ def sync_commit(
     """
     project, branch = target
     rules = _rules(config, max_document_bytes)
-    last = _recorded(dsn, project, branch)
+    last = _recorded(conn, project, branch)
     before = None
     if last is not None and last["last_commit"] is not None and not whole:
-        why = ""
-        if not last["clean"]:
-            why = "a pass over this branch left documents out, or an application changed one"
-        elif last["last_rules"] != rules:
-            why = "its configuration has changed"
+        if last["last_rules"] != rules:
+            note("note: reading the whole tree: its configuration has changed")
         else:
             before = repo.commit(last["last_commit"])
-            why = f"commit {last['last_commit'][:12]} is gone" if before is None else ""
-        if why:
-            note(f"note: reading the whole tree: {why}")
+            if before is None:
+                note(f"note: reading the whole tree: commit {last['last_commit'][:12]} is gone")
     tree = repo.tree(commit)
     entries, removed = tree, frozenset[str]()
     if before is not None:
@@ -112,18 +113,26 @@ def sync_commit(
         lambda path: repo.text(commit, path) if path in rule_files else None, max_document_bytes
     )
     owned = _owners(config.sources, entries)
+    # What such a set lacks is in no difference between commits.
+    unclean = set(last["unclean_sets"]) & owned.keys() if last is not None and before is not None else set()
+    if unclean:
+        note(
+            f"note: reading every file of {', '.join(sorted(unclean))}: "
+            "the last pass left documents out, or an application changed one"
+        )
+        every = _owners(config.sources, tree)
+        owned |= {name: every[name] for name in unclean}
     outcomes: list[Outcome] = []
     for number, source in enumerate(config.sources, 1):
+        full = before is None or source.set_name in unclean
         last_set = number == len(config.sources) and all(o.state == "published" for o in outcomes)
         outcomes.append(
             run(
-                Target(
-                    project, branch, source.set_name, source.scope, "full" if before is None else "difference"
-                ),
+                Target(project, branch, source.set_name, source.scope, "full" if full else "difference"),
                 _files(repo, owned[source.set_name], exclusions, max_document_bytes),
                 replace(
                     options,
-                    removed=None if before is None else removed,
+                    removed=None if full else removed,
                     last_commit=commit if last_set else None,
                     rules=rules,
                 ),
@@ -132,9 +141,8 @@ def sync_commit(
     return outcomes
 
 
-def _recorded(dsn: str, project: str, branch: str) -> dict[str, Any] | None:
-    with connection(dsn, application_name="trecho sync", autocommit=True) as conn:
-        return conn.execute("SELECT * FROM trecho.branch_commit(%s, %s)", (project, branch)).fetchone()
+def _recorded(conn: Connection, project: str, branch: str) -> dict[str, Any] | None:
+    return conn.execute("SELECT * FROM trecho.branch_commit(%s, %s)", (project, branch)).fetchone()
 
 
 def _rules(config: Config, max_document_bytes: int) -> str:

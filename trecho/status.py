@@ -46,19 +46,21 @@ def run(args: argparse.Namespace) -> int:
         contents = conn.execute("SELECT * FROM trecho.index_contents(%s)", (project,)).fetchall()
         passes = conn.execute("SELECT * FROM trecho.list_passes(%s, 5)", (project,)).fetchall()
         failed = conn.execute("SELECT * FROM trecho.list_failed(%s)", (project,)).fetchall()
+        sets = conn.execute("SELECT * FROM trecho.list_source_sets(%s)", (project,)).fetchall()
     if args.json:
         print_json(
             {
                 "project": project,
                 "health": health,
                 "contents": contents,
+                "source_sets": sets,
                 "passes": passes,
                 "failed": [row | {"text_hash": row["text_hash"].hex()} for row in failed],
                 "exit_code": int(_check(health)),
             }
         )
     else:
-        print("\n".join(_page(project, health, contents, passes, failed)))
+        print("\n".join(_page(project, health, contents, passes, failed, sets)))
     return _check(health) if args.check else ExitCode.DONE
 
 
@@ -97,6 +99,7 @@ def _page(
     contents: list[dict[str, Any]],
     passes: list[dict[str, Any]],
     failed: list[dict[str, Any]],
+    sets: list[dict[str, Any]],
 ) -> list[str]:
     lines = [
         f"project    {project}",
@@ -136,6 +139,13 @@ def _page(
             f"{row['newest']:%Y-%m-%d %H:%M:%S}  {row['source_set'] or '(applications)'}"
             for row in contents
         )
+    lines.extend(
+        f"left over  source set {row['source_set']} ({row['branch']}): {row['documents']} documents, not in "
+        + ("the configuration of its commits" if row["configuration"] == "git" else row["configuration"])
+        + " any more (trecho set remove)"
+        for row in sets
+        if row["named"] is False
+    )
     if passes:
         lines.append("")
         lines.append(

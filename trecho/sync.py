@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from psycopg.types.json import Jsonb
 
-from trecho.config import SCOPES, Config, Source, find_config, folder_source, load_config
+from trecho.config import SCOPES, Config, Source, find_config, folder_prefixes, folder_source, load_config
 from trecho.console import note, print_json
 from trecho.db import Connection, connection, find_dsn
 from trecho.errors import ExitCode, Refused, UsageError
@@ -105,30 +108,50 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    dsn = find_dsn(args.dsn)
-    outcomes = _sync_folders(args, dsn) if args.git is None else _sync_git(args, dsn)
-    code = _exit_code(outcomes)
-    if not args.no_embed and code in (ExitCode.DONE, ExitCode.SOME_FAILED):
-        code = _follow_recipe(args, dsn) or code
+    with _Database(find_dsn(args.dsn)) as database:
+        outcomes = _sync_folders(args, database) if args.git is None else _sync_git(args, database)
+        code = _exit_code(outcomes)
+        if not args.no_embed and code in (ExitCode.DONE, ExitCode.SOME_FAILED):
+            code = _follow_recipe(args, database) or code
     if args.json:
         print_json([_as_json(outcome) for outcome in outcomes])
     return code
 
 
-def _follow_recipe(args: argparse.Namespace, dsn: str) -> int:
+class _Database:
+    """The database of a sync, and the one connection for all it does there, opened when it is first needed."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self._stack = ExitStack()
+
+    def __enter__(self) -> _Database:
+        self._stack.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._stack.__exit__(*error)
+
+    @cached_property
+    def conn(self) -> Connection:
+        return self._stack.enter_context(
+            connection(self.dsn, application_name="trecho sync", autocommit=True)
+        )
+
+
+def _follow_recipe(args: argparse.Namespace, database: _Database) -> int:
     """Build a version of the wanted recipe where it has drifted from the active one, or where --full asks for it."""
-    with connection(dsn, application_name="trecho sync", autocommit=True) as conn:
-        row = conn.execute("SELECT EXISTS (SELECT FROM trecho.drift()) AS drifted").fetchone()
-        if not args.full and not (row and row["drifted"]):
-            conn.execute("SELECT trecho.drop_expired_version()")  # one a sync is enough
-            return ExitCode.DONE
+    row = database.conn.execute("SELECT EXISTS (SELECT FROM trecho.drift()) AS drifted").fetchone()
+    if not args.full and not (row and row["drifted"]):
+        database.conn.execute("SELECT trecho.drop_expired_version()")  # one a sync is enough
+        return ExitCode.DONE
     from trecho.version import build
 
     note(
         "building an index version beside the active one: "
         + ("--full" if args.full else "the recipe has changed")
     )
-    result = build(dsn, full=args.full)
+    result = build(database.dsn, full=args.full)
     state = (
         "active" if result.activated else result.waits_for or "not complete yet, trecho embed goes on with it"
     )
@@ -136,18 +159,92 @@ def _follow_recipe(args: argparse.Namespace, dsn: str) -> int:
     return result.exit_code
 
 
-def _sync_folders(args: argparse.Namespace, dsn: str) -> list[Outcome]:
+def _sync_folders(args: argparse.Namespace, database: _Database) -> list[Outcome]:
     config, sources = _sources(args)
-    options, limit = _prepare(args, dsn, config)
-    run_one = _runner(args, dsn)
+    options, limit = _prepare(args, database, config)
+    run_one = _runner(args, database)
     project, branch = args.project or config.project, args.branch or config.branch
-    return [
+    if args.folder is not None:
+        sources = (place_folder(database.conn, project, branch, sources[0]),)
+        record_sets(database.conn, project, branch, "", sources)
+    outcomes = [
         run_one(Target(project, branch, source.set_name, source.scope), read_folder(source, limit), options)
         for source in sources
     ]
+    if args.folder is None:
+        left = record_sets(database.conn, project, branch, config.path.resolve().as_posix(), sources)
+        _name_left_sets(left, str(config.path), (project, branch), sources, outcomes)
+    return outcomes
 
 
-def _sync_git(args: argparse.Namespace, dsn: str) -> list[Outcome]:
+def place_folder(conn: Connection, project: str, branch: str, source: Source) -> Source:
+    """A folder without a configuration, with the beginning of its paths that collides with no other set."""
+    row = conn.execute(
+        "SELECT * FROM trecho.folder_prefix(%s, %s, %s, %s)",
+        (project, branch, source.set_name, folder_prefixes(source.root)),
+    ).fetchone()
+    if row is None:
+        return source
+    if row["taken_by"] is not None:
+        note(
+            f"note: paths of {source.root} begin with {row['prefix']}, since {row['taken_by']} has documents below "
+            f"{source.prefix}"
+        )
+    return replace(source, prefix=row["prefix"])
+
+
+def record_sets(
+    conn: Connection, project: str, branch: str, configuration: str, sources: tuple[Source, ...]
+) -> list[dict[str, Any]]:
+    """Remember which sets the configuration names. Returns those that it named once, and folders without one."""
+    return conn.execute(
+        "SELECT * FROM trecho.record_source_sets(%s, %s, %s, %s)",
+        (project, branch, configuration, [source.set_name for source in sources]),
+    ).fetchall()
+
+
+def _name_left_sets(
+    left: list[dict[str, Any]],
+    configuration: str,
+    place: tuple[str, str],
+    sources: tuple[Source, ...],
+    outcomes: list[Outcome],
+) -> None:
+    """Say which sets keep documents that no source brings any more, and how they go. Nothing is removed."""
+    project, branch = place
+    where = shlex.join(["--project", project, "--branch", branch])
+    for row in left:
+        name, quoted = row["source_set"], shlex.quote(row["source_set"])
+        count = f"{row['documents']} document{'' if row['documents'] == 1 else 's'}"
+        if row["left_configuration"]:
+            note(
+                f"note: source set {name} ({project}/{branch}) is not in {configuration} any more and keeps {count}; "
+                f"to remove them: trecho set remove {quoted} {where}"
+            )
+            continue
+        twins = [s.set_name for s in sources if _overlap(Path(name), s.root)]
+        if not twins:
+            continue
+        # The set that could not have its files gets them; else they are there twice.
+        failed = [line for outcome in outcomes for line in outcome.failed]
+        claimed = [t for t in twins if any(f"two source sets, {name} and {t} " in line for line in failed)]
+        twin = (claimed or twins)[0]
+        note(
+            f"note: source set {name} ({project}/{branch}), synced without {configuration}, keeps {count} of files "
+            f"that source set {twin} reads, too; "
+            + (
+                f"to hand them over: trecho set rename {quoted} {shlex.quote(twin)} {where}, then sync again"
+                if claimed
+                else f"to remove them: trecho set remove {quoted} {where}"
+            )
+        )
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    return one == other or one in other.parents or other in one.parents
+
+
+def _sync_git(args: argparse.Namespace, database: _Database) -> list[Outcome]:
     from trecho import git_sync
     from trecho.git import Repository
 
@@ -163,44 +260,51 @@ def _sync_git(args: argparse.Namespace, dsn: str) -> list[Outcome]:
         # The project is what the branch said when it was indexed.
         last = (repo.commit(before) if before else None) or repo.commit("HEAD")
         config = git_sync.repository_config(repo, last, args.config) if last else Config(Path())
-        return [_drop_branch(dsn, args.project or config.project, branch)]
+        return [_drop_branch(database.conn, args.project or config.project, branch)]
     commit = repo.commit(after)
     if commit is None:
         raise UsageError(
             f"{after!r} is no commit of {args.repo.resolve()}", hint="Give a commit that the repository has."
         )
     config = git_sync.repository_config(repo, commit, args.config)
-    options, limit = _prepare(args, dsn, config)
+    options, limit = _prepare(args, database, config)
     target = (args.project or config.project, branch)
     whole = git_sync.is_zero(before)
-    return git_sync.sync_commit(dsn, repo, config, target, commit, whole, options, limit, _runner(args, dsn))
+    run_one = _runner(args, database)
+    outcomes = git_sync.sync_commit(
+        database.conn, repo, config, target, commit, whole, options, limit, run_one
+    )
+    left = record_sets(database.conn, *target, "git", config.sources)
+    root = repo.root()
+    rooted = tuple(replace(s, root=(root / s.prefix).resolve()) for s in config.sources) if root else ()
+    _name_left_sets(left, git_sync.name_of(config), target, rooted, outcomes)
+    return outcomes
 
 
-def _drop_branch(dsn: str, project: str, branch: str) -> Outcome:
+def _drop_branch(conn: Connection, project: str, branch: str) -> Outcome:
     """A deleted branch of git takes its placements along."""
-    with connection(dsn, application_name="trecho sync", autocommit=True) as conn:
-        for _ in range(_DROP_TRIES):
-            try:
-                row = conn.execute(
-                    "SELECT trecho.drop_branch(%s, %s) AS removed", (project, branch)
-                ).fetchone()
-                break
-            except psycopg.errors.ObjectInUse:  # a pass over the project runs
-                time.sleep(_DROP_PAUSE_S)
-        else:
+    for _ in range(_DROP_TRIES):
+        try:
             row = conn.execute("SELECT trecho.drop_branch(%s, %s) AS removed", (project, branch)).fetchone()
+            break
+        except psycopg.errors.ObjectInUse:  # a pass over the project runs
+            time.sleep(_DROP_PAUSE_S)
+    else:
+        row = conn.execute("SELECT trecho.drop_branch(%s, %s) AS removed", (project, branch)).fetchone()
     removed = int(row["removed"]) if row else 0
     note(f"branch {branch} ({project}): deleted, {removed} documents removed")
     return Outcome(project, branch, "", counts={"documents_removed": removed})
 
 
-def _runner(args: argparse.Namespace, dsn: str) -> Callable[[Target, Iterable[SourceFile], Options], Outcome]:
+def _runner(
+    args: argparse.Namespace, database: _Database
+) -> Callable[[Target, Iterable[SourceFile], Options], Outcome]:
     """Runs one pass with its progress bar and its report."""
 
     def run_one(target: Target, files: Iterable[SourceFile], options: Options) -> Outcome:
         progress = TerminalProgress(target.source_set)
         try:
-            outcome = run_pass(dsn, target, files, options, progress)
+            outcome = run_pass(database.dsn, target, files, options, progress, database.conn)
         finally:
             progress.close()
         _report(outcome, args.verbose)
@@ -247,19 +351,18 @@ def _sources(args: argparse.Namespace) -> tuple[Config, tuple[Source, ...]]:
     return config, config.sources
 
 
-def _prepare(args: argparse.Namespace, dsn: str, config: Config) -> tuple[Options, int]:
+def _prepare(args: argparse.Namespace, database: _Database, config: Config) -> tuple[Options, int]:
     """Store the recipe that the configuration wants. Returns how to work, and the most bytes of a document."""
-    with connection(dsn, application_name="trecho sync", autocommit=True) as conn:
-        row = conn.execute(
-            "SELECT trecho.configure(%s) AS recipe,"
-            "       to_regprocedure('trecho.chunk(text, text, jsonb, text)') IS NULL AS no_chunkers",
-            (Jsonb(config.recipe),),
-        ).fetchone()
+    row = database.conn.execute(
+        "SELECT trecho.configure(%s) AS recipe,"
+        "       to_regprocedure('trecho.chunk(text, text, jsonb, text)') IS NULL AS no_chunkers",
+        (Jsonb(config.recipe),),
+    ).fetchone()
     assert row is not None
     if args.chunking is None and row["no_chunkers"]:
         note("note: this database was migrated for client chunking; chunking here")
     options = Options(
-        embed=None if args.no_embed else embedder(dsn),
+        embed=None if args.no_embed else embedder(database.dsn),
         client_chunking=row["no_chunkers"] if args.chunking is None else args.chunking == "client",
         allow_mass_delete=args.allow_mass_delete,
         jobs=args.jobs,
@@ -297,6 +400,7 @@ def _report(outcome: Outcome, verbose: bool) -> None:
         )
         return
     counts = outcome.counts
+    failed = f", {len(outcome.failed)} failed" if outcome.failed else ""
     if outcome.state == "waiting":
         note(
             f"{name}: not published, the embedding provider did not give every vector; "
@@ -305,7 +409,7 @@ def _report(outcome: Outcome, verbose: bool) -> None:
         return
     note(
         f"{name}: {counts['documents_written']} written, {counts['documents_removed']} removed, "
-        f"{outcome.unchanged} unchanged; "
+        f"{outcome.unchanged} unchanged{failed}; "
         f"{counts['chunks_computed']} chunks cut, {counts['chunks_written']} new; {outcome.embedded} texts embedded"
     )
     if counts["documents_superseded"]:

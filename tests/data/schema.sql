@@ -363,6 +363,15 @@ CREATE TABLE trecho.schema_objects (
     fingerprint text NOT NULL,
     CONSTRAINT schema_objects_pkey PRIMARY KEY (object)
 ); -- owner trecho_owner, rights default
+CREATE TABLE trecho.source_sets (
+    project text NOT NULL,
+    branch text NOT NULL,
+    source_set text NOT NULL,
+    configuration text NOT NULL,
+    named boolean NOT NULL DEFAULT true,
+    CONSTRAINT source_sets_configuration_check CHECK ((configuration <> ''::text)),
+    CONSTRAINT source_sets_pkey PRIMARY KEY (project, branch, source_set)
+); -- owner trecho_owner, rights default
 CREATE TABLE trecho.staged_documents (
     pass_id bigint NOT NULL,
     source text NOT NULL,
@@ -459,6 +468,7 @@ CREATE INDEX retired_chunks_chunk_id_idx ON trecho.retired_chunks USING btree (p
 CREATE INDEX retired_chunks_chunk_key_idx ON trecho.retired_chunks USING btree (index_version, chunk_key);
 CREATE UNIQUE INDEX schema_migrations_pkey ON trecho.schema_migrations USING btree (name);
 CREATE UNIQUE INDEX schema_objects_pkey ON trecho.schema_objects USING btree (object);
+CREATE UNIQUE INDEX source_sets_pkey ON trecho.source_sets USING btree (project, branch, source_set);
 CREATE INDEX staged_documents_blob_idx ON trecho.staged_documents USING btree (blob_sha);
 CREATE UNIQUE INDEX staged_documents_pkey ON trecho.staged_documents USING btree (pass_id, source);
 CREATE INDEX staged_documents_unplanned_idx ON trecho.staged_documents USING btree (pass_id, source COLLATE "C") WHERE ((planned_at IS NULL) AND (action = 'write'::text) AND (error IS NULL));
@@ -544,7 +554,7 @@ CREATE FUNCTION trecho._claim_embeddings(p_worker text, p_index_version integer,
     RETURNS SETOF trecho.claimed_text
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET jit=off SET enable_seqscan=off SET enable_bitmapscan=off SET enable_hashjoin=off SET enable_mergejoin=off
     -- owner trecho_owner, rights trecho_owner=execute
-CREATE FUNCTION trecho._claimed_elsewhere(p_source text, p_owner text, p_source_set text)
+CREATE FUNCTION trecho._claimed_elsewhere(p_source text, p_owner text, p_source_set text, p_project text, p_branch text)
     RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
@@ -865,7 +875,7 @@ CREATE FUNCTION trecho.begin_version_build("full" boolean DEFAULT false)
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.branch_commit(project text, branch text)
-    RETURNS TABLE(last_commit text, clean boolean, last_rules text)
+    RETURNS TABLE(last_commit text, unclean_sets text[], last_rules text)
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.check_embedding_probe(index_version integer, embedding @extension@.vector)
@@ -952,6 +962,10 @@ CREATE FUNCTION trecho.drop_project(project text)
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
+CREATE FUNCTION trecho.drop_source_set(source_set text, project text DEFAULT 'default'::text, branch text DEFAULT 'main'::text)
+    RETURNS integer
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.drop_version(index_version integer)
     RETURNS boolean
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET lock_timeout=5s
@@ -983,6 +997,10 @@ CREATE FUNCTION trecho.explain_search(query text, embedding @extension@.vector D
 CREATE FUNCTION trecho.fail_embedding(worker text, index_version integer, text_hash bytea, error text, permanent boolean DEFAULT false)
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
+CREATE FUNCTION trecho.folder_prefix(project text, branch text, source_set text, prefixes text[])
+    RETURNS TABLE(prefix text, taken_by text)
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.forget_vectors(index_version integer, chunk_keys bigint[])
     RETURNS integer
@@ -1036,6 +1054,10 @@ CREATE FUNCTION trecho.list_quarantined(project text DEFAULT NULL::text)
     RETURNS TABLE(text_hash bytea, reason text, quarantined_at timestamp with time zone, index_version integer, project_name text, scope trecho.chunk_scope, source text, symbol text, chunk_ids text[])
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
+CREATE FUNCTION trecho.list_source_sets(project text DEFAULT 'default'::text)
+    RETURNS TABLE(branch text, source_set text, documents integer, configuration text, named boolean)
+    LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
 CREATE FUNCTION trecho.list_versions()
     RETURNS TABLE(index_version integer, state trecho.index_version_state, paused boolean, label text, documents bigint, documents_missing bigint, chunks bigint, pending bigint, failed bigint, quarantined bigint, staged bigint, created_at timestamp with time zone, activated_at timestamp with time zone, retired_at timestamp with time zone, recipe jsonb)
     LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path=pg_catalog, pg_temp
@@ -1096,6 +1118,10 @@ CREATE FUNCTION trecho.query_recipe()
     RETURNS TABLE(index_version integer, label text, provider text, model_id text, model_version text, dim integer, query_prefix text)
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
+CREATE FUNCTION trecho.record_source_sets(project text, branch text, configuration text, source_sets text[])
+    RETURNS TABLE(source_set text, documents integer, left_configuration boolean)
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.recut_document(index_version integer, document_id bigint, client_chunks jsonb DEFAULT NULL::jsonb)
     RETURNS boolean
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
