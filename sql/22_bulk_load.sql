@@ -22,8 +22,11 @@ $function$;
 COMMENT ON FUNCTION trecho._has_search_indexes(integer) IS 'Whether the GIN and the HNSW index of a version are there.';
 REVOKE ALL ON FUNCTION trecho._has_search_indexes(integer) FROM PUBLIC;
 
-CREATE OR REPLACE FUNCTION trecho.begin_bulk_load(pass_id bigint)
-RETURNS boolean  -- false when the version already serves something, so that its indexes stay
+CREATE OR REPLACE FUNCTION trecho.begin_bulk_load(
+    pass_id   bigint,
+    documents bigint DEFAULT NULL  -- how many the pass writes; NULL: many
+)
+RETURNS boolean                    -- false when they are too few, or the version already serves something: its indexes stay
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '1s'
@@ -37,7 +40,7 @@ BEGIN
         RAISE EXCEPTION 'this connection does not hold the pass lock of project %', v_pass.project
             USING ERRCODE = 'TR005', HINT = 'Call it on the connection that began the pass.';
     END IF;
-    IF EXISTS (SELECT FROM trecho.placements AS p WHERE p.index_version = v_active)
+    IF begin_bulk_load.documents < trecho._bulk_documents() OR EXISTS (SELECT FROM trecho.placements AS p WHERE p.index_version = v_active)
        OR EXISTS (SELECT FROM trecho.passes AS p WHERE p.outcome = 'running' AND p.pass_id <> v_pass.pass_id) THEN
         RETURN false;
     END IF;
@@ -47,10 +50,10 @@ EXCEPTION WHEN lock_not_available THEN
     RETURN false;
 END
 $function$;
-COMMENT ON FUNCTION trecho.begin_bulk_load(bigint) IS
-    'Drop the search indexes of the active version when nothing is published in it yet and no other pass runs. Returns whether it did. trecho.end_bulk_load builds them again. Raises TR005 when this connection does not hold the pass lock.';
-REVOKE ALL ON FUNCTION trecho.begin_bulk_load(bigint) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION trecho.begin_bulk_load(bigint) TO trecho_writer;
+COMMENT ON FUNCTION trecho.begin_bulk_load(bigint, bigint) IS
+    'Drop the search indexes of the active version when nothing is published in it yet, no other pass runs and 20 documents or more are to come. Returns whether it did. trecho.end_bulk_load builds them again. Raises TR005 when this connection does not hold the pass lock.';
+REVOKE ALL ON FUNCTION trecho.begin_bulk_load(bigint, bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.begin_bulk_load(bigint, bigint) TO trecho_writer;
 
 -- A graph that does not fit into maintenance_work_mem is built about six times slower, and only a NOTICE says so: it is given what it needs,
 -- up to the setting trecho.build_memory. A parallel build takes that memory from /dev/shm, which containers often keep at 64 MB: where it is

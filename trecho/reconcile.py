@@ -24,8 +24,6 @@ _STAGE_BATCH = 100
 _STAGE_SIZE = 4 << 20
 # Documents chunked in one transaction.
 _PLAN_BATCH = 50
-# From here on a first index is loaded without its search indexes, which are built at the end.
-BULK_DOCUMENTS = 20
 # A deadlock with an application that puts several documents in one transaction: plan again, this often at most.
 _PLAN_TRIES = 5
 
@@ -210,9 +208,8 @@ class _Pass:
 
     def _reconcile(self, files: Iterable[SourceFile], outcome: Outcome) -> None:
         staged = self._stage(files, outcome)
-        if staged >= BULK_DOCUMENTS:
-            self.conn.execute("SELECT trecho.begin_bulk_load(%s)", (self.pass_id,))
         if staged:
+            self.conn.execute("SELECT trecho.begin_bulk_load(%s, %s)", (self.pass_id, staged))
             self._plan(staged)
             self.progress.phase("secrets")
             # Here and below: a pass with nothing to do does not wait for what it does not use.

@@ -862,7 +862,7 @@ CREATE FUNCTION trecho.backfill_version(index_version integer, max_documents int
     RETURNS bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_writer=execute
-CREATE FUNCTION trecho.begin_bulk_load(pass_id bigint)
+CREATE FUNCTION trecho.begin_bulk_load(pass_id bigint, documents bigint DEFAULT NULL::bigint)
     RETURNS boolean
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET lock_timeout=1s
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute

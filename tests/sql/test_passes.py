@@ -637,7 +637,9 @@ def test_bulk_load__builds_the_indexes_again_and_only_on_an_empty_version(dsn: s
     with session(dsn) as conn:
         pass_id = begin(conn)
         assert pass_id is not None
-        assert value(conn, "SELECT trecho.begin_bulk_load(%s)", pass_id) is True
+        assert value(conn, "SELECT trecho.begin_bulk_load(%s, 19)", pass_id) is False
+        assert value(conn, indexes) == 2
+        assert value(conn, "SELECT trecho.begin_bulk_load(%s, 20)", pass_id) is True
         assert value(conn, indexes) == 0
         stage(conn, pass_id, TEXTS)
         while value(conn, "SELECT trecho.plan_pass(%s)", pass_id):
@@ -646,7 +648,7 @@ def test_bulk_load__builds_the_indexes_again_and_only_on_an_empty_version(dsn: s
         assert value(conn, indexes) == 2
         publish(conn, pass_id)
         pass_id = begin(conn)
-        assert value(conn, "SELECT trecho.begin_bulk_load(%s)", pass_id) is False
+        assert value(conn, "SELECT trecho.begin_bulk_load(%s, 20)", pass_id) is False
         assert value(conn, indexes) == 2
 
 
