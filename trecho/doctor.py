@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
@@ -21,6 +21,9 @@ from trecho.db import Connection, connection, find_dsn
 from trecho.errors import ExitCode, TrechoError, UsageError
 from trecho.reconcile import Options, Outcome, Target
 from trecho.sources import SourceFile, read_folder
+
+if TYPE_CHECKING:
+    from trecho.git import Repository
 
 HELP = "compare the index with its sources and with itself; --repair mends it"
 
@@ -100,7 +103,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repo", type=Path, default=Path(), metavar="FOLDER", help="repository of --git")
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration (default: as trecho sync)")
     parser.add_argument("--project", metavar="NAME", help="project (default: the configuration's)")
-    parser.add_argument("--branch", metavar="NAME", help="branch of the sources (default: as trecho sync)")
+    parser.add_argument(
+        "--branch", metavar="NAME", help="branch (default: as trecho sync; HEAD's where git feeds it)"
+    )
     parser.add_argument(
         "--no-sources",
         action="store_true",
@@ -121,6 +126,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit codes: 0 nothing wrong; 1 damage; 5 not usable; 6 behind its sources or pending; 7 texts failed."""
     dsn = find_dsn(args.dsn)
+    args = _as_indexed(args, dsn)
     report = examine(args, dsn)
     if args.repair and any(finding.severity != "skipped" for finding in report.findings):
         repaired = _repair(args, dsn, report)
@@ -131,6 +137,53 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\n".join(_page(report, args.repair)))
     return report.exit_code
+
+
+def _as_indexed(args: argparse.Namespace, dsn: str) -> argparse.Namespace:
+    """As if --git had been given, where the branch is one that commits of this repository were indexed into."""
+    if args.no_sources or args.git is not None or args.folder is not None or args.config is not None:
+        return args
+    found = _repository(args.repo)
+    if found is None:
+        return args
+    repo, config = found
+    project, branch = args.project or config.project, args.branch or repo.current_branch() or "main"
+    with connection(dsn, application_name="trecho doctor", autocommit=True) as conn:
+        if _indexed_commit(conn, project, branch) is None:
+            return args
+    note(f"note: {project}/{branch} was indexed from commits: comparing with them, as --git does")
+    return argparse.Namespace(**vars(args) | {"git": ""})
+
+
+def _repository(folder: Path) -> tuple[Repository, Config] | None:
+    """The repository around a folder and the configuration at its top; None without one, or where another is nearer."""
+    from trecho.git import Repository
+
+    try:
+        repo = Repository(folder)
+    except TrechoError:  # no repository, or no git
+        return None
+    path, top = find_config(folder), repo.root()
+    if path is None:
+        return repo, Config(Path())
+    return (repo, load_config(path)) if top is not None and path.parent == top.resolve() else None
+
+
+def _indexed_commit(conn: Connection, project: str, branch: str) -> str | None:
+    row = conn.execute("SELECT * FROM trecho.branch_commit(%s, %s)", (project, branch)).fetchone()
+    return row["last_commit"] if row else None
+
+
+def _other_branch(args: argparse.Namespace, conn: Connection, project: str, branch: str) -> str:
+    """Why the files here say nothing about a branch: they are of another one, and it is made of commits."""
+    found = _repository(args.repo) if args.config is None else None
+    here = found[0].current_branch() if found else None
+    if here in (None, branch) or _indexed_commit(conn, project, branch) is None:
+        return ""
+    return (
+        f"branch {here} of HEAD is not indexed, and {project}/{branch} is made of commits: trecho sync --git indexes "
+        f"{here}, trecho doctor --branch {branch} compares with the commits of {branch}"
+    )
 
 
 def examine(args: argparse.Namespace, dsn: str) -> Report:
@@ -207,6 +260,9 @@ def _visit_sources(
     else:
         config = load_config(path)
         sources = config.sources
+        why = _other_branch(args, conn, args.project or config.project, args.branch or config.branch)
+        if why:
+            return [_skipped(why)], config
     findings: list[Finding] = []
     limit = _max_document_bytes(conn)
     for source in sources:
@@ -227,14 +283,17 @@ def _visit_commit(args: argparse.Namespace, conn: Connection, visit: Visit) -> t
 
     repo = Repository(args.repo)
     branch = args.branch or repo.current_branch() or "main"
-    head = repo.commit(args.git or "HEAD")
+    revision = _revision(args, repo)
+    head = repo.commit(revision)
     if head is None:
-        raise UsageError(f"{args.git or 'HEAD'!r} is no commit of {args.repo.resolve()}")
+        raise UsageError(
+            f"{revision!r} is no commit of {args.repo.resolve()}", hint="Give --git a commit that it has."
+        )
     config = git_sync.repository_config(repo, head, args.config)
     project = args.project or config.project
     findings: list[Finding] = []
-    row = conn.execute("SELECT * FROM trecho.branch_commit(%s, %s)", (project, branch)).fetchone()
-    recorded = repo.commit(row["last_commit"]) if row and row["last_commit"] else None
+    last = _indexed_commit(conn, project, branch)
+    recorded = repo.commit(last) if last else None
     commit = head if args.git or recorded is None else recorded
     if commit != head:
         findings.append(
@@ -256,6 +315,12 @@ def _visit_commit(args: argparse.Namespace, conn: Connection, visit: Visit) -> t
     limit = _max_document_bytes(conn)
     git_sync.sync_commit(conn, repo, config, (project, branch), commit, True, Options(), limit, run_one)
     return findings, config
+
+
+def _revision(args: argparse.Namespace, repo: Repository) -> str:
+    """What --git means: the revision given, else the branch given where the repository has it, else HEAD."""
+    named = f"refs/heads/{args.branch}"
+    return args.git or (named if args.branch and repo.commit(named) else "HEAD")
 
 
 def _skipped(why: str) -> Finding:
@@ -497,7 +562,10 @@ def _sync(args: argparse.Namespace, dsn: str) -> None:
             words += [option, str(value)]
     if args.git is not None:
         # The whole tree: what differs may be in no commit.
-        words += ["--git", f"{_ZERO}..{args.git or 'HEAD'}", "--repo", str(args.repo)]
+        from trecho.git import Repository
+
+        revision = _revision(args, Repository(args.repo))
+        words += ["--git", f"{_ZERO}..{revision}", "--repo", str(args.repo)]
     if args.no_embed:
         words.append("--no-embed")
     parser = argparse.ArgumentParser()

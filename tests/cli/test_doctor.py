@@ -285,3 +285,43 @@ def test_client_chunking__passages_are_cut_again_in_the_client(
     assert "passages" in {f["check"] for f in data["findings"] if f["severity"] == "skipped"}
     assert doctor(trecho, empty_dsn, str(tmp_path), "--repair")[:2] == (0, {})
     assert contents(empty_dsn) == before
+
+
+def test_in_a_repository__the_branch_of_head_is_compared_and_none_is_created(
+    trecho: CLI, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trecho.toml says main by default; what --git indexed is the branch of HEAD."""
+    git(tmp_path, "init", "-q", "-b", "trabalho")
+    write(tmp_path, {"trecho.toml": '[[source]]\npath = "docs"\n', "docs/a.md": doc("A", "alfa")})
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "um")
+    (tmp_path / "docs" / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "docs" / "sub")
+    assert trecho("sync", "--git", dsn=dsn).code == 0
+    write(tmp_path, {"docs/a.md": doc("A", "não confirmado")})
+    ran = trecho("doctor", "--repair", dsn=dsn)
+    assert ran.code == 0 and "default/trabalho was indexed from commits" in ran.err
+    assert "no findings" in ran.out
+    assert run_sql(dsn, "SELECT branch FROM trecho.branches") == [{"branch": "trabalho"}]
+    git(tmp_path, "commit", "-qam", "dois")
+    assert doctor(trecho, dsn)[1].keys() == {"commits behind"}
+    # A branch of HEAD that is not indexed: nothing is compared with another one, and nothing created.
+    write(tmp_path, {"trecho.toml": '[project]\nbranch = "trabalho"\n[[source]]\npath = "docs"\n'})
+    git(tmp_path, "commit", "-qam", "três")
+    git(tmp_path, "checkout", "-qb", "nova")
+    write(tmp_path, {"docs/b.md": doc("B", "beta")})
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "quatro")
+    _, found, data = doctor(trecho, dsn, "--repair")
+    assert found == {}
+    (skipped,) = [f for f in data["findings"] if f["check"] == "sources"]
+    assert "branch nova of HEAD is not indexed" in skipped["example"]
+    assert "--branch trabalho" in skipped["example"]
+    assert run_sql(dsn, "SELECT branch FROM trecho.branches") == [{"branch": "trabalho"}]
+    # Another branch than that of HEAD is brought to its own commit.
+    code, found, _ = doctor(trecho, dsn, "--branch", "trabalho")
+    assert (code, found.keys()) == (6, {"commits behind"})
+    assert doctor(trecho, dsn, "--branch", "trabalho", "--repair")[:2] == (0, {})
+    assert set(contents(dsn)) == {"docs/a.md"} and "não confirmado" in contents(dsn)["docs/a.md"]
+    # With a configuration named, or a folder, it is files that are compared.
+    assert "new sources" in doctor(trecho, dsn, "--config", str(tmp_path / "trecho.toml"))[1]
