@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from handbook import write_handbook
 
 from trecho.errors import ExitCode
 from trecho.secrets_gate import GateBroken, batches_per_scan, screen, suspicions
@@ -134,3 +138,23 @@ def test_a_gitleaks_that_is_named_and_not_there_lets_nothing_pass(monkeypatch: p
     monkeypatch.setenv("TRECHO_GITLEAKS", "/nowhere/gitleaks")
     with pytest.raises(GateBroken, match="/nowhere/gitleaks"):
         screen(["nada"])
+
+
+def test_prose_that_speaks_of_secrets_reaches_no_detector(tmp_path: Path) -> None:
+    write_handbook(tmp_path, 50, 11)
+    texts = [file.read_text(encoding="utf-8") for file in tmp_path.rglob("*.md")]
+    assert sum("chave" in text for text in texts) > 40
+    code = (
+        "import sys, json; from trecho.secrets_gate import screen\n"
+        "assert not any(screen(json.load(sys.stdin)))\n"
+        "assert 'detect_secrets' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(texts),
+        env=os.environ | {"TRECHO_GITLEAKS": "off"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
