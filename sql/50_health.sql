@@ -75,6 +75,25 @@ COMMENT ON FUNCTION trecho.index_contents(text) IS
 REVOKE ALL ON FUNCTION trecho.index_contents(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.index_contents(text) TO trecho_reader;
 
+CREATE OR REPLACE FUNCTION trecho.list_languages(project text DEFAULT 'default', branch text DEFAULT 'main')
+RETURNS TABLE (language text, documents integer)
+LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $function$
+#variable_conflict use_column
+BEGIN
+    PERFORM trecho._require_read(list_languages.project);
+    RETURN QUERY
+    SELECT d.language, count(*)::integer FROM trecho.documents AS d
+     WHERE d.project = list_languages.project AND d.branch = list_languages.branch AND d.language IS NOT NULL
+     GROUP BY d.language ORDER BY count(*) DESC, d.language;
+END
+$function$;
+COMMENT ON FUNCTION trecho.list_languages(text, text) IS
+    'Languages that documents of a branch have, as the filter languages of a search takes them, the most frequent first. Raises 42501 for a project the caller may not read.';
+REVOKE ALL ON FUNCTION trecho.list_languages(text, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.list_languages(text, text) TO trecho_reader;
+
 CREATE OR REPLACE FUNCTION trecho.list_passes(project text DEFAULT 'default', k integer DEFAULT 20)
 RETURNS SETOF trecho.passes
 LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER

@@ -90,9 +90,11 @@ class Exclusions:
 
         return cls(read, max_document_bytes)
 
-    def prunes(self, folder: str) -> bool:
-        """Whether nothing below this folder (relative, with forward slashes) can be wanted."""
-        return folder.rpartition("/")[2].lower() in FOLDERS or self._matches(folder + "/", 0)
+    def folder_reason(self, folder: str) -> str | None:
+        """Why nothing below this folder (relative, with forward slashes) can be wanted; None when something can."""
+        if folder.rpartition("/")[2].lower() in FOLDERS:
+            return "folder"
+        return "ignored" if self._matches(folder + "/", 0) else None
 
     def path_reason(self, path: str) -> str | None:
         """Why a file is left out by its relative path; None when it is not."""

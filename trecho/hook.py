@@ -62,7 +62,9 @@ def run(args: argparse.Namespace) -> int:
             f"{hook} is there already and was not written by trecho",
             hint="Call trecho sync --git from it, or give --force to replace it.",
         )
+    done = True
     if args.action == "uninstall":
+        done = hook.exists() or hook.is_symlink()
         hook.unlink(missing_ok=True)
     else:
         hook.parent.mkdir(parents=True, exist_ok=True)
@@ -77,9 +79,11 @@ def run(args: argparse.Namespace) -> int:
                 f"warning: {args.repo} is not bare: the hook runs when it is pushed to, not at its own pushes"
             )
     if args.json:
-        print_json({"hook": str(hook), "action": args.action})
+        print_json({"hook": str(hook), "action": args.action, "changed": done})
+    elif done:
+        note(f"{args.action}ed {hook}")
     else:
-        note(f"{args.action}ed {hook}" if args.action == "uninstall" else f"installed {hook}")
+        note(f"nothing to uninstall: {hook} is not there")
     return ExitCode.DONE
 
 

@@ -202,7 +202,8 @@ def request_of(args: argparse.Namespace, **more: Any) -> Request:
         "scopes": args.scopes,
         "path_prefix": args.path_prefix,
         "session_id": args.session_id,
-        "languages": args.languages,
+        # As the database writes them.
+        "languages": [name.lower() for name in args.languages] if args.languages else None,
         "updated_after": args.updated_after,
         "per_document": args.per_document,
         **more,
@@ -218,6 +219,8 @@ def ask(conn: Connection, request: Request, statement: LiteralString) -> Answer:
     Where the vector cannot be had, hybrid is answered by words and a note says why. A version that changes between
     embedding and asking is asked again, once.
     """
+    if "languages" in request.arguments:
+        _name_languages(conn, request.arguments)
     try:
         return _ask(conn, request, statement)
     except (psycopg.errors.InvalidDatetimeFormat, psycopg.errors.DatetimeFieldOverflow) as error:
@@ -229,6 +232,19 @@ def ask(conn: Connection, request: Request, statement: LiteralString) -> Answer:
         if not isinstance(known, VectorOfOtherVersion | VectorWithoutVersion):
             raise
     return _ask(conn, request, statement)
+
+
+def _name_languages(conn: Connection, arguments: Mapping[str, Any]) -> None:
+    """A language that no document has finds nothing: say so, and which there are."""
+    project, branch = arguments["project"], arguments["branch"]
+    rows = conn.execute("SELECT language FROM trecho.list_languages(%s, %s)", (project, branch)).fetchall()
+    there = [row["language"] for row in rows]
+    unknown = sorted(set(arguments["languages"]).difference(there))
+    if unknown:
+        note(
+            f"note: no document of {project}/{branch} is in language {', '.join(unknown)}; "
+            f"there {'is' if len(there) == 1 else 'are'}: {', '.join(there) or 'none'}"
+        )
 
 
 def _ask(conn: Connection, request: Request, statement: LiteralString) -> Answer:

@@ -15,6 +15,9 @@ from trecho.exclusions import Exclusions
 
 # Reason of a link to a folder, whatever its name: nothing below it is read.
 LINKED_FOLDER = "link-to-folder"
+# What _walk says of a folder as a whole, whatever the source wants of it.
+WHOLE_FOLDER = frozenset({LINKED_FOLDER, "folder", "ignored"})
+_FOLDER = "a folder"
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ def read_folder(source: Source, max_document_bytes: int) -> Iterator[SourceFile]
         if isinstance(entry, OSError):
             yield SourceFile(source.prefix + relative, None, f"unreadable ({entry.strerror})")
             continue
-        if kind == LINKED_FOLDER:
+        if kind in WHOLE_FOLDER:
             yield SourceFile(source.prefix + relative, None, kind)
             continue
         if not wanted(relative):
@@ -94,7 +97,7 @@ def _read(entry: os.DirEntry[str], exclusions: Exclusions) -> tuple[bytes | None
 def _walk(root: Path, exclusions: Exclusions) -> Iterator[tuple[str, os.DirEntry[str] | OSError, str]]:
     """Files below root, folder by folder, or why one cannot be read (a folder ends in a slash); and what is no file.
 
-    Excluded folders are not entered; links to folders are not followed.
+    Excluded folders come with their reason and are not entered; links to folders are not followed.
     """
     pending = [""]
     while pending:
@@ -113,14 +116,12 @@ def _walk(root: Path, exclusions: Exclusions) -> Iterator[tuple[str, os.DirEntry
         for entry in entries:
             relative = f"{folder}/{entry.name}" if folder else entry.name
             try:
-                if entry.is_dir(follow_symlinks=False):
-                    if not exclusions.prunes(relative):
-                        below.append(relative)
-                elif kind := _kind(entry):
-                    if kind != LINKED_FOLDER or not exclusions.prunes(relative):
-                        yield relative, entry, kind
+                kind = _FOLDER if entry.is_dir(follow_symlinks=False) else _kind(entry)
+                why = exclusions.folder_reason(relative) if kind in (_FOLDER, LINKED_FOLDER) else None
+                if why is None and kind == _FOLDER:
+                    below.append(relative)
                 else:
-                    yield relative, entry, ""
+                    yield (relative + "/", entry, why) if why else (relative, entry, kind)
             except OSError as error:
                 yield relative, error, ""
         pending.extend(reversed(below))

@@ -189,6 +189,7 @@ def _page(trace: Trace) -> list[str]:
         f"at       {trace.at}",
         *(f"         {name} = {value}" for name, value in trace.arguments.items()),
         "",
+        "rank   score   words meaning  chunk" if trace.results else "nothing was found",
     ]
     for row in trace.results:
         scores = f"{row['score']:.4f} {_number(row['lexical_score'])} {_number(row['semantic_score'])}"
@@ -210,4 +211,8 @@ def _differences(difference: Difference) -> list[str]:
             name = new_id if old_id == new_id else f"{old_id} -> {new_id}"
             lines.append(f"{sign} {old_rank:>3} -> {new_rank:<3} {name}")
     lines.append("same passages, same order" if difference.same else f"{difference.unmoved} did not move")
+    if not difference.same:
+        lines.append(
+            "(+ entered at its rank, - left, ~ another passage of the document, else moved from -> to)"
+        )
     return lines

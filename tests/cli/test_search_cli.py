@@ -115,7 +115,13 @@ def test_search__filters_reach_the_database(trecho: Trecho, library: str, provid
     assert paths("--path", "guia/j") == ["guia/jardim.md"]
     assert paths("--scope", "adr", "--scope", "code") == []
     assert len(paths("--scope", "docs", "--scope", "adr")) == 2
+    assert (
+        paths("--language", "Markdown") == paths("--language", "markdown", "--language", "COBOL") == paths()
+    )
     assert paths("--language", "klingon") == []
+    said = trecho("search", "cópia", "--language", "Klingon", "--language", "MARKDOWN", dsn=library).err
+    assert "no document of default/main is in language klingon; there is: markdown" in said
+    assert "note" not in trecho("search", "cópia", "--language", "MarkDown", dsn=library).err
     assert paths("--updated-after", "2999-01-01") == []
     assert len(paths("-k", "1")) == 1
     assert paths("-k", "1", "--skip", "1") != paths("-k", "1")
@@ -225,6 +231,7 @@ def test_trace__a_search_is_recorded_shown_and_compared(
     ran = trecho("trace", "show", str(before))
     assert ran.code == ExitCode.DONE
     assert all(row["chunk_id"] in ran.out for row in record["results"])
+    assert "rank   score   words meaning  chunk" in ran.out.splitlines()
     assert "same passages, same order" in trecho("trace", "diff", str(before), str(before)).out
 
     with psycopg.connect(library, autocommit=True) as conn:

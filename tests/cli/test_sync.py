@@ -77,8 +77,10 @@ def test_any_folder__each_refused_file_is_named_with_its_reason_and_the_rest_ind
     (tmp_path / "ligado.md").symlink_to("/etc/hostname")
     (tmp_path / "quebrado.md").symlink_to(tmp_path / "não existe")
     outcome = synced(trecho, dsn, str(tmp_path), code=7)[0]
-    reasons = {f["path"].rpartition("/")[2]: f["reason"] for f in outcome["skipped_files"]}
+    reasons = {f["path"].partition("/")[2]: f["reason"] for f in outcome["skipped_files"]}
     assert reasons == {
+        "node_modules/": "folder",
+        "gerado/": "ignored",
         "latin.md": "not-utf-8",
         "nulo.md": "binary",
         "grande.md": "too-large",
@@ -94,6 +96,12 @@ def test_any_folder__each_refused_file_is_named_with_its_reason_and_the_rest_ind
     ]
     ran = trecho("sync", str(tmp_path), "--no-embed", "--verbose", dsn=dsn)
     assert "latin.md: not-utf-8" in ran.err and "id-1.md" in ran.err
+    assert (
+        "left out: 1 folder\n" in ran.err
+        and "left out: 1 ignored\n" in ran.err
+        and "gerado/: ignored" in ran.err
+    )
+    assert "0 written, 0 removed, 4 unchanged, 2 failed; " in ran.err
 
 
 def test_edit_rename_and_delete__follow_the_files(trecho: CLI, dsn: str, tmp_path: Path) -> None:
@@ -401,8 +409,9 @@ def test_what_is_no_file__is_counted_with_its_reason(trecho: CLI, dsn: str, tmp_
         listener.bind("tomada.md")
         patch.undo()
         outcome = synced(trecho, dsn, str(folder))[0]
-    assert outcome["skipped"] == {"special": 3, "link-broken": 2, "link-to-folder": 1}
-    assert {f["path"].rpartition("/")[2]: f["reason"] for f in outcome["skipped_files"]} == {
+    assert outcome["skipped"] == {"special": 3, "link-broken": 2, "link-to-folder": 1, "folder": 1}
+    assert {f["path"].partition("/")[2]: f["reason"] for f in outcome["skipped_files"]} == {
+        "node_modules/": "folder",
         "cano.md": "special",
         "tomada.md": "special",
         "dispositivo.md": "special",

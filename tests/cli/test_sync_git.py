@@ -266,7 +266,10 @@ def test_hook__indexes_each_pushed_branch_and_drops_deleted_ones(
     repo.commit({"b.md": doc("B")})
     repo.git("push", "-q", "central", "main", ":ramo/é", **env)
     assert set(documents(dsn)) == {"a.md", "b.md", "m.rs"} and documents(dsn, "ramo/é") == {}
-    assert trecho("hook", "uninstall", "--repo", str(bare)).code == 0
+    gone = trecho("hook", "uninstall", "--repo", str(bare))
+    assert gone.code == 0 and "uninstalled" in gone.err
+    again = trecho("hook", "uninstall", "--repo", str(bare))
+    assert again.code == 0 and "nothing to uninstall" in again.err and str(bare) in again.err
     (bare / "hooks" / "post-receive").write_text("#!/bin/sh\n")
     assert trecho("hook", "install", "--repo", str(bare)).code == 4
 

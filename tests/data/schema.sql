@@ -1046,6 +1046,10 @@ CREATE FUNCTION trecho.list_failed(project text DEFAULT 'default'::text, k integ
     RETURNS TABLE(chunk_id text, attempt_count integer, last_error text, last_attempt_at timestamp with time zone, text_hash bytea)
     LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
+CREATE FUNCTION trecho.list_languages(project text DEFAULT 'default'::text, branch text DEFAULT 'main'::text)
+    RETURNS TABLE(language text, documents integer)
+    LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
 CREATE FUNCTION trecho.list_passes(project text DEFAULT 'default'::text, k integer DEFAULT 20)
     RETURNS SETOF trecho.passes
     LANGUAGE plpgsql STABLE PARALLEL RESTRICTED SECURITY DEFINER SET search_path=pg_catalog, pg_temp

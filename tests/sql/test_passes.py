@@ -379,6 +379,13 @@ def test_two_sets_that_claim_one_source__are_an_error_naming_both(dsn: str) -> N
         assert "Doc 0" in contents(conn)["m/0.md"] and "z.md" in contents(conn)
 
 
+def test_a_text_that_chunkers_refuse__is_named_without_a_prefix_of_their_language(dsn: str) -> None:
+    with session(dsn) as conn:
+        counts = reconcile(conn, {"grande.md": "x" * 600_000, "z.md": text_of("Z")}, "notas")
+        assert counts["errors"][0].startswith("grande.md: text of 600000 bytes is over")
+        assert (counts["documents_failed"], counts["documents_written"]) == (1, 1)
+
+
 def test_two_claims_to_one_id_in_a_pass__fail_those_two_and_publish_the_rest(dsn: str) -> None:
     claim = "---\nid: politica\n---\n# {}\n\ntexto\n"
     with session(dsn) as conn:

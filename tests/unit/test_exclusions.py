@@ -67,7 +67,8 @@ def test_the_nearest_rule_file__decides() -> None:
     found = rules({".trechoignore": "*.txt\n/rascunhos/\n", "a/.trechoignore": "!fica.txt\n"})
     assert found.path_reason("a/fica.txt") is None
     assert found.path_reason("a/some.txt") == "ignored"
-    assert found.prunes("rascunhos") and not found.prunes("a/rascunhos")
+    assert found.folder_reason("rascunhos") == "ignored" and found.folder_reason("a/rascunhos") is None
+    assert found.folder_reason("a/Node_modules") == "folder"
 
 
 FOLDERS = st.lists(st.sampled_from(["a", "b", "docs"]), max_size=2)
@@ -105,7 +106,7 @@ def test_trechoignore__means_what_git_makes_of_the_same_lines(
 
     def left_out(path: str) -> bool:
         parts = path.split("/")
-        pruned = any(found.prunes("/".join(parts[:n])) for n in range(1, len(parts)))
+        pruned = any(found.folder_reason("/".join(parts[:n])) is not None for n in range(1, len(parts)))
         return pruned or found.path_reason(path) == "ignored"
 
     assert {p for p in asked if left_out(p)} == ignored
