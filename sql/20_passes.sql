@@ -855,6 +855,9 @@ BEGIN
             ON CONFLICT ON CONSTRAINT indexed_documents_pkey DO UPDATE SET blob_sha = excluded.blob_sha, chunk_count = excluded.chunk_count;
         END LOOP;
     END LOOP;
+    IF v_pass.documents_removed > 0 AND v_pass.documents_written > 0 THEN
+        PERFORM trecho._link_renamed(v_pass, v_ids);
+    END IF;
 
     INSERT INTO trecho.branches AS b (project, branch, last_completed_at, completed_index_version, last_commit, last_rules)
     VALUES (v_pass.project, v_pass.branch, now(), v_active, publish_pass.last_commit, publish_pass.rules)

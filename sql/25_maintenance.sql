@@ -20,6 +20,33 @@ $function$;
 COMMENT ON FUNCTION trecho._retention() IS 'How long passes, tombstones and retired ids are kept for audit: setting trecho.retention, 365 days by default.';
 REVOKE ALL ON FUNCTION trecho._retention() FROM PUBLIC;
 
+-- A file that was renamed is one removed and one written with the same bytes: its passages stand at the new path now.
+CREATE OR REPLACE FUNCTION trecho._link_renamed(p_pass trecho.passes, p_written bigint[])
+RETURNS void
+LANGUAGE sql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $function$
+    WITH pair AS MATERIALIZED (
+        SELECT DISTINCT ON (t.tombstone_id) t.doc_id AS old_id, d.document_id, d.doc_id
+          FROM trecho.documents AS d
+         CROSS JOIN LATERAL (SELECT o.* FROM trecho.tombstones AS o WHERE o.blob_sha = d.blob_sha AND o.pass_id = p_pass.pass_id OFFSET 0) AS t
+         WHERE d.document_id = ANY (p_written)
+         ORDER BY t.tombstone_id, d.source
+    ), moved AS MATERIALIZED (
+        SELECT p.index_version, m.old_id || substr(p.chunk_id, length(m.doc_id) + 1) AS old_id, p.chunk_id AS new_id
+          FROM pair AS m
+          JOIN trecho.placements AS p ON p.document_id = m.document_id
+         WHERE m.old_id <> m.doc_id
+    )
+    UPDATE trecho.retired_chunks AS r SET successor = m.new_id
+      FROM moved AS m
+     WHERE r.project = p_pass.project AND r.branch = p_pass.branch AND r.chunk_id = m.old_id AND r.index_version = m.index_version
+       AND r.pass_id = p_pass.pass_id AND r.successor IS NULL
+$function$;
+COMMENT ON FUNCTION trecho._link_renamed(trecho.passes, bigint[]) IS
+    'Name the passages of documents that this pass wrote as successors of those it retired with a removed document of the same bytes.';
+REVOKE ALL ON FUNCTION trecho._link_renamed(trecho.passes, bigint[]) FROM PUBLIC;
+
 CREATE OR REPLACE FUNCTION trecho.resolve(
     chunk_id text,
     project  text DEFAULT 'default',
@@ -32,8 +59,6 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     v_active integer := (SELECT s.active_version FROM trecho.index_state AS s);
-    v_next   text;
-    v_more   text;
 BEGIN
     PERFORM trecho._require_read(resolve.project);
     RETURN QUERY

@@ -634,6 +634,10 @@ CREATE FUNCTION trecho._known_embeddings(p_index_version integer, p_text_hashes 
     RETURNS TABLE(text_hash bytea, embedding @extension@.vector)
     LANGUAGE plpgsql STABLE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET jit=off SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off
     -- owner trecho_owner, rights trecho_owner=execute
+CREATE FUNCTION trecho._link_renamed(p_pass trecho.passes, p_written bigint[])
+    RETURNS void
+    LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._live_passes()
     RETURNS bigint[]
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp

@@ -366,6 +366,51 @@ def test_steady_writers_of_the_same_documents__do_not_keep_a_pass_from_publishin
         assert all("fim" in text for text in contents(conn).values())
 
 
+def test_a_renamed_file__names_the_successor_of_each_passage(dsn: str) -> None:
+    """A passage that somebody cited is found at its new path; what only went, or only came, has no successor."""
+    same = text_of("Igual")
+    with session(dsn) as conn:
+        old = {
+            **{f"antes/{n}.md": text_of(f"D{n}") for n in range(3)},
+            "vai.md": text_of("Vai"),
+            "com-id.md": "---\nid: fixo\n---\n" + text_of("Fixo"),
+            "copia.md": same,
+            "fica.md": text_of("Fica"),
+        }
+        reconcile(conn, old)
+        before = conn.execute("SELECT chunk_id FROM trecho.placements ORDER BY 1").fetchall()
+        new = {path.replace("antes/", "depois/"): text for path, text in old.items() if path != "vai.md"}
+        new |= {"novo-id.md": new.pop("com-id.md"), "copia-1.md": same, "copia-2.md": new.pop("copia.md")}
+        counts = reconcile(conn, new)
+        assert counts["chunks_written"] > 0 and counts["documents_removed"] == 6
+        seen = set()
+        for row in before:
+            chunk_id = row["chunk_id"]
+            doc_id = chunk_id.partition(":")[0]
+            resolved = conn.execute("SELECT * FROM trecho.resolve(%s)", (chunk_id,)).fetchone()
+            assert resolved is not None
+            expected = {
+                "vai.md": ("retired", None),
+                "fixo": ("live", None),
+                "fica.md": ("live", None),
+                "copia.md": ("retired", chunk_id.replace("copia.md", "copia-1.md")),
+            }.get(doc_id, ("retired", chunk_id.replace("antes/", "depois/")))
+            assert (resolved["state"], resolved["successor"]) == expected
+            seen.add(doc_id)
+            if resolved["successor"]:
+                after = conn.execute("SELECT * FROM trecho.resolve(%s)", (resolved["successor"],)).fetchone()
+                assert after is not None and (after["state"], after["content"]) == (
+                    "live",
+                    resolved["content"],
+                )
+        assert len(seen) == 7
+        # And back: the old ids live again.
+        reconcile(conn, old)
+        assert {value(conn, "SELECT state FROM trecho.resolve(%s)", row["chunk_id"]) for row in before} == {
+            "live"
+        }
+
+
 def test_two_sets_that_claim_one_source__are_an_error_naming_both(dsn: str) -> None:
     with session(dsn) as conn:
         reconcile(conn, TEXTS)
