@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from . import parsing
 from .identity import slug
-from .languages import GRAMMARS, language_of
+from .languages import GRAMMARS, LineLeads, language_of
 from .model import Chunk, Deadline, Settings
 from .windows import chunk_windows, window_spans
 
@@ -93,7 +93,7 @@ def chunk_code(path: str, text: str, settings: Settings, deadline: Deadline) -> 
         root = tree.root_node
         if root.has_error and _fails(loaded, root, len(data)):
             return chunk_windows(text, settings, deadline, PARSE_ERROR)
-        return _Cutter(loaded, data, text, settings, deadline).cut(root)
+        return _Cutter(loaded, data, text, settings, deadline, root.has_error).cut(root)
 
 
 def _fails(loaded: parsing.Loaded, root: Any, size: int) -> bool:
@@ -112,12 +112,19 @@ class _Cutter:
     """The chunks of one file in the making. Offsets are bytes until a chunk is made."""
 
     def __init__(
-        self, loaded: parsing.Loaded, data: bytes, text: str, settings: Settings, deadline: Deadline
+        self,
+        loaded: parsing.Loaded,
+        data: bytes,
+        text: str,
+        settings: Settings,
+        deadline: Deadline,
+        has_error: bool,
     ) -> None:
         self._language = loaded.language
         self._separator = loaded.grammar.separator
         self._comment = loaded.grammar.line_comment
-        self._matches = loaded.cursor.matches
+        self._matches = (loaded.cursor if has_error else loaded.clean_cursor).matches
+        self._line_leads = None if has_error else loaded.grammar.line_leads
         self._patterns = loaded.patterns
         self._roles = loaded.roles
         self._data = data
@@ -291,10 +298,10 @@ class _Cutter:
 
     # --- declarations --------------------------------------------------------------------------------------
 
-    def _items(self, region: _Region) -> list[_Item]:
+    def _items(self, region: _Region) -> list[_Item]:  # noqa: PLR0912  # a call a declaration costs too much
         """The declarations of a region in order, each with its comments and attributes; none overlap."""
         data, patterns, comment = self._data, self._patterns, self._comment
-        roles = self._roles
+        roles, line_leads = self._roles, self._line_leads
         # What the query captures under the node. The number keeps ties from being told apart by their nodes.
         found = [
             ((node := captures[roles[index]][0]).start_byte, index, number, node, captures)
@@ -307,7 +314,7 @@ class _Cutter:
         line_floor = region.begin  # the lowest place that comments may be taken from
         begins = -1  # where the declaration before begins; its end is known when the next one is
         declared: tuple[str, str, Any, dict[str, list[Any]]] | None = None
-        rfind = data.rfind
+        find, rfind = data.find, data.rfind
         for start, index, _, node, captures in found:
             if start < floor:
                 continue  # another pattern had it
@@ -319,6 +326,10 @@ class _Cutter:
                 between = data[lead_end:start]
                 if between == b"\n" or not between or (between.isspace() and between.count(b"\n") <= 1):
                     begin = lead
+            if line_leads is not None and begin == start:
+                after = lead_end if lead_end > floor else floor
+                if find(line_leads.opening, after, start) >= 0:
+                    begin = self._over_line_leads(line_leads, region.node, lead, after, start)
             if role == "lead":
                 lead = begin if begin < start else start if self._opens_line(floor, start) else -1
                 lead_end = node.end_byte
@@ -340,6 +351,41 @@ class _Cutter:
         if declared is not None:
             items.append(_new(_Item, (begins, self._line_end(floor, region.end), *declared)))
         return items
+
+    def _over_line_leads(self, leads: LineLeads, parent: Any, lead: int, after: int, start: int) -> int:
+        """Go up from `start` over line comments that no blank line parts from it or from each other.
+
+        Args: parent: whose children are looked at; its tree has no errors. lead: where the run of other leads begins
+            that ends at `after`; -1 where none does.
+        Returns: where the uppermost of them begins, else `lead` where they reach it, else `start`.
+        """
+        node, opening, other, _ = leads
+        data = self._data
+        lines = data[after:start].split(b"\n")
+        if lines.pop().strip() or not lines:
+            return start
+        below = data.rfind(b"\n", after, start)  # where the line above ends
+        found: list[int] = []  # where comments begin, from the lowest up
+        while lines:
+            line = lines.pop()
+            text = line.lstrip()
+            begins = below - len(text)
+            if not lines and after and data[after - 1] != 10:  # the rest of the line that `after` is on
+                if lead >= 0 and (not text or (text.startswith(opening) and not text.startswith(other))):
+                    return lead
+                break
+            if not text.startswith(opening) or text.startswith(other):
+                break
+            found.append(begins)
+            below -= len(line) + 1
+        # They may be the end of a string or of another comment, unless nothing else stands before them.
+        if found and not data[after : found[-1]].isspace():
+            while found:
+                first = parent.named_descendant_for_byte_range(found[-1], found[-1] + len(opening))
+                if first is not None and first.type == node and first.start_byte == found[-1]:
+                    break
+                found.pop()
+        return found[-1] if found else start
 
     def _opens_line(self, floor: int, start: int) -> bool:
         """Whether the line that `start` is on holds nothing else before it."""

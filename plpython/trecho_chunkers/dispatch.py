@@ -53,26 +53,14 @@ def chunk(path: str, text: str, settings: SettingsLike = None, scope: str | None
     if is_markdown(path):
         return chunk_markdown(text, settings)
     ready, chosen, deadline = _prepare(text, settings)
-    from .languages import language_of
-
-    if language_of(path) is not None:
-        from .code import chunk_code
-
-        chunks = chunk_code(path, ready, chosen, deadline)
-        if chunks is not None:
-            return chunks
-    from .windows import chunk_windows
-
-    return chunk_windows(ready, chosen, deadline)
+    return _code_chunker()(path, ready, chosen, deadline)
 
 
 @_uncollected
 def chunk_markdown(text: str, settings: SettingsLike = None) -> list[Chunk]:
     """Cut Markdown; see `chunk`."""
     ready, chosen, deadline = _prepare(text, settings)
-    from .markdown import chunk_document
-
-    return chunk_document(ready, chosen, deadline)
+    return _markdown_chunker()(ready, chosen, deadline)
 
 
 @_uncollected
@@ -82,6 +70,21 @@ def chunk_session(text: str, settings: SettingsLike = None) -> list[Chunk]:
     from .session import chunk_events
 
     return chunk_events(ready, chosen, deadline)
+
+
+# Each chunker is imported when it is first needed, and an import statement is a search each time.
+@functools.cache
+def _code_chunker() -> Callable[[str, str, Settings, Deadline], list[Chunk]]:
+    from .code import chunk_code
+
+    return chunk_code
+
+
+@functools.cache
+def _markdown_chunker() -> Callable[[str, Settings, Deadline], list[Chunk]]:
+    from .markdown import chunk_document
+
+    return chunk_document
 
 
 def is_markdown(path: str) -> bool:

@@ -7,6 +7,9 @@ A query pattern captures, at the top level or among the members of a container:
 - `@name` its name, `@scope` what the name hangs on (a Go receiver), `@trait` what a Rust impl implements;
 - `@lead` a comment, attribute or decorator that belongs to the declaration right after it.
 
+Where most of those are comments of one line, `line_leads` says how to find them in the bytes, which is faster. Its
+query is for texts with errors.
+
 `#set! kind` names the kind of chunk, `#set! name` a fixed name. Where several patterns match one node, the
 first one counts. docs/languages.md explains the rules that turn captures into chunks.
 """
@@ -14,6 +17,15 @@ first one counts. docs/languages.md explains the rules that turn captures into c
 from __future__ import annotations
 
 from typing import NamedTuple
+
+
+class LineLeads(NamedTuple):
+    """Comments to the end of the line, siblings of what they describe."""
+
+    node: str  # the type of their nodes
+    opening: bytes
+    other: bytes  # how comments start that describe something else
+    query: str  # captures them as @lead
 
 
 class Grammar(NamedTuple):
@@ -26,6 +38,7 @@ class Grammar(NamedTuple):
     query: str
     line_comment: bytes = b""  # where comments are no siblings of what they describe: how they start
     indented: bool = False  # nesting by indentation, which brackets do not show
+    line_leads: LineLeads | None = None
 
 
 def _any(kind: str, *patterns: str, capture: str = "symbol") -> str:
@@ -35,8 +48,8 @@ def _any(kind: str, *patterns: str, capture: str = "symbol") -> str:
 
 # --- Rust --------------------------------------------------------------------------------------------------
 
+_RUST_COMMENTS = LineLeads("line_comment", b"//", b"//!", "(line_comment !inner) @lead")
 _RUST = """
-(line_comment !inner) @lead
 (block_comment !inner) @lead
 (attribute_item) @lead
 ((function_item name: (_) @name) @symbol (#set! kind "function"))
@@ -172,7 +185,9 @@ _SQL = "".join(
 )
 
 GRAMMARS: dict[str, Grammar] = {
-    "rust": Grammar("tree-sitter-rust", "tree_sitter_rust", "language", "::", _RUST),
+    "rust": Grammar(
+        "tree-sitter-rust", "tree_sitter_rust", "language", "::", _RUST, line_leads=_RUST_COMMENTS
+    ),
     "typescript": Grammar(
         "tree-sitter-typescript", "tree_sitter_typescript", "language_typescript", ".", _TYPESCRIPT
     ),

@@ -12,7 +12,7 @@ import importlib
 import re
 import signal
 import threading
-from itertools import accumulate, count
+from itertools import accumulate
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -47,6 +47,7 @@ _MANY_ODD_BLANKS = 256
 _BYTES_PER_REPORT = 72
 _FREE_REPORTS = 150
 _MAX_REPORTS = 5000
+_REPORTS_BETWEEN_LOOKS = 16
 # Reports that find the parser at work on an error. Code with a few errors gives none or a handful; half a mebibyte of
 # `$a $a` as Python gives hundreds, and each of its steps costs fifty times as much.
 _MAX_ERROR_REPORTS = 60
@@ -69,6 +70,8 @@ class Loaded(NamedTuple):
     cursor: Any  # tree_sitter.QueryCursor over the grammar's query, one level deep
     patterns: list[Pattern]  # by pattern index
     roles: list[str]  # of `patterns`
+    # Over the same patterns, less the last ones: the grammar's line leads, and errors.
+    clean_cursor: Any
     lock: threading.Lock  # parser and cursor serve one caller at a time
 
 
@@ -95,8 +98,10 @@ def _load(language: str) -> Loaded:
         module = importlib.import_module(grammar.module)
         native = tree_sitter.Language(getattr(module, grammar.function)())
         parser = tree_sitter.Parser(native)
-        # Errors are looked for at the same level as symbols; the pattern comes last.
-        source = grammar.query + "\n(ERROR) @error\n"
+        clean_query = tree_sitter.Query(native, grammar.query)
+        # What only texts with errors need comes last, so that patterns keep their numbers.
+        leads = grammar.line_leads.query if grammar.line_leads is not None else ""
+        source = f"{grammar.query}\n{leads}\n(ERROR) @error\n"
         query = tree_sitter.Query(native, source)
     except (ImportError, AttributeError, ValueError) as error:
         raise ChunkError(
@@ -105,11 +110,12 @@ def _load(language: str) -> Loaded:
             f"Install tree-sitter and {grammar.package} for the Python that runs the chunkers (on a server: "
             "the one of plpython3u), for example with pip, then reconnect.",
         ) from error
-    cursor = tree_sitter.QueryCursor(query)
-    cursor.set_max_start_depth(1)
+    cursor, clean_cursor = tree_sitter.QueryCursor(query), tree_sitter.QueryCursor(clean_query)
+    for one in (cursor, clean_cursor):
+        one.set_max_start_depth(1)
     patterns = [_pattern(query, source, index) for index in range(query.pattern_count)]
     roles = [pattern.role for pattern in patterns]
-    return Loaded(language, grammar, parser, cursor, patterns, roles, threading.Lock())
+    return Loaded(language, grammar, parser, cursor, patterns, roles, clean_cursor, threading.Lock())
 
 
 def _pattern(query: Any, source: str, index: int) -> Pattern:
@@ -203,20 +209,28 @@ def parse(loaded: Loaded, data: bytes, deadline: Deadline) -> Any | None:
 
     Hold `loaded.lock` while calling. Raises: ChunkError (TR008) once the deadline has passed.
     """
-    report, error_report = count(1).__next__, count(1).__next__
     late = deadline.expired
-    per_report, free, most = _BYTES_PER_REPORT, _FREE_REPORTS * _BYTES_PER_REPORT, _MAX_REPORTS
     whole = data.isascii() or sum(map(data.count, _ODD_BLANKS)) <= _MANY_ODD_BLANKS
-    seen = again = 0
+    seen = again = errors = 0
+    # Bytes that the reports so far must be paid for with, less the free ones; and where to look further.
+    owed = -_FREE_REPORTS * _BYTES_PER_REPORT
+    most = owed + _MAX_REPORTS * _BYTES_PER_REPORT
+    look = owed + _REPORTS_BETWEEN_LOOKS * _BYTES_PER_REPORT
 
     # An exception that left this function would crash the binding: it does not look for one.
     def stop(offset: int, in_error: bool) -> bool:
-        reports = report()
-        return (
-            reports * per_report - offset > free
-            or (not reports & 15 and (reports > most or late()))
-            or (in_error and error_report() > _MAX_ERROR_REPORTS)
-        )
+        nonlocal owed, look, errors
+        owed += _BYTES_PER_REPORT
+        if owed > offset:
+            return True
+        if owed >= look:
+            look = owed + _REPORTS_BETWEEN_LOOKS * _BYTES_PER_REPORT
+            if owed > most or late():
+                return True
+        if in_error:
+            errors += 1
+            return errors > _MAX_ERROR_REPORTS
+        return False
 
     # Only a text that is read through a function is parsed under a progress callback.
     def read(offset: int, _point: object) -> bytes:

@@ -89,24 +89,12 @@ def unload():
         del sys.modules[name]
 
 
-TIME_USED = plpy.prepare(
-    "SELECT pg_catalog.date_part('epoch', pg_catalog.current_setting('statement_timeout')::pg_catalog.interval)"
-    " OPERATOR(pg_catalog.*) 1000 AS most, pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()"
-    " OPERATOR(pg_catalog.-) pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000 AS used"
-)
-
-
 LOOK = plpy.prepare("SELECT 1")
 
 
-def time_left_ms():
-    """Milliseconds until statement_timeout, None without one: the timeout itself does not stop Python code."""
-    row = plpy.execute(TIME_USED)[0]
-    return max(1, int(row["most"] - row["used"])) if row["most"] else None
-
-
 def interrupted():
-    """Let the server look for a cancel, a timeout or the end of the connection; the error if there is one."""
+    """Let the server look for a cancel, statement_timeout or the end of the connection, none of which stops Python code by itself;
+    the error if there is one."""
     try:
         plpy.execute(LOOK)
     except (plpy.Error, plpy.SPIError) as error:
@@ -117,14 +105,19 @@ def interrupted():
 class Service:
     """What the functions around call; SQL values in, SQL values out, errors with their SQLSTATE."""
 
-    def call(self, work, **required):
-        for name, value in required.items():
-            if value is None:
-                plpy.error("%s must not be null" % name, sqlstate="22004", hint="Pass a value for %s." % name)
-        from trecho_chunkers.model import ChunkError
+    def __init__(self):
+        import trecho_chunkers
+        from trecho_chunkers import model
+        model.interrupted = interrupted  # asked ten times a second
+        self.chunkers = trecho_chunkers
+        self.model = model
+        self.settings = (None, model.DEFAULT_SETTINGS)  # the last ones given, as text and as read: they hardly change
+
+    def call(self, work):
+        """What `work` returns; its errors as SQL has them."""
         try:
             return work()
-        except ChunkError as error:
+        except self.model.ChunkError as error:
             plpy.error(str(error), sqlstate=error.sqlstate, hint=error.hint or None)
         except (plpy.Error, plpy.SPIError):
             raise
@@ -140,49 +133,42 @@ class Service:
                 hint="This is a defect of trecho: report it with the detail above.",
             )
 
-    def timed(self, work, settings):
-        """Run work(settings) under the smaller of the setting timeout_ms and what statement_timeout leaves."""
-        import json
-        from trecho_chunkers import model
-        from trecho_chunkers.model import ChunkError, Settings
-        model.interrupted = interrupted
-        given = Settings.from_json(None if settings is None else json.loads(settings))
-        left = time_left_ms()
-        cut = left is not None and left < given.timeout_ms
-        try:
-            return work(given._replace(timeout_ms=left) if cut else given)
-        except ChunkError as error:
-            if cut and error.sqlstate == "TR008" and time_left_ms() <= 1:
-                plpy.error("canceling chunking due to statement timeout", sqlstate="57014")
-            raise
+    def required(self, **values):
+        for name, value in values.items():
+            if value is None:
+                plpy.error("%s must not be null" % name, sqlstate="22004", hint="Pass a value for %s." % name)
+
+    def read_settings(self, settings):
+        text, known = self.settings
+        if settings != text:
+            import json
+            known = self.model.Settings.from_json(None if settings is None else json.loads(settings))
+            self.settings = (settings, known)
+        return known
 
     def chunk(self, path, content, settings, scope):
-        def work():
-            import trecho_chunkers
-            return self.timed(lambda s: trecho_chunkers.chunk(path, content, s, scope), settings)
-        return self.call(work, path=path, content=content)
+        if path is None or content is None:
+            self.required(path=path, content=content)
+        return self.call(lambda: self.chunkers.chunk(path, content, self.read_settings(settings), scope))
 
     def cut(self, path, content, settings, scope):
         from hashlib import sha1
-        return [(*c, sha1(c.content.encode(), usedforsecurity=False).hexdigest()[:10]) for c in self.chunk(path, content, settings, scope)]
+        return [(*c, sha1(c[7].encode(), usedforsecurity=False).hexdigest()[:10]) for c in self.chunk(path, content, settings, scope)]
 
     def chunk_markdown(self, content, settings):
-        def work():
-            import trecho_chunkers
-            return self.timed(lambda s: trecho_chunkers.chunk_markdown(content, s), settings)
-        return self.call(work, content=content)
+        self.required(content=content)
+        return self.call(lambda: self.chunkers.chunk_markdown(content, self.read_settings(settings)))
 
     def chunk_session(self, content, settings):
-        def work():
-            import trecho_chunkers
-            return self.timed(lambda s: trecho_chunkers.chunk_session(content, s), settings)
-        return self.call(work, content=content)
+        self.required(content=content)
+        return self.call(lambda: self.chunkers.chunk_session(content, self.read_settings(settings)))
 
     def chunk_stability(self, path, content, settings, scope):
         def work():
             from trecho_chunkers import stability
-            return self.timed(lambda s: stability.chunk_stability(path, content, s, scope), settings)
-        return self.call(work, path=path, content=content)
+            return stability.chunk_stability(path, content, self.read_settings(settings), scope)
+        self.required(path=path, content=content)
+        return self.call(work)
 
     def describe(self, path, content, scope, project):
         def work():
@@ -191,7 +177,8 @@ class Service:
             found = describe(path, content, scope, project)
             return (found.title, found.doc_id, found.doc_id_claimed, found.language, found.session_id,
                     json.dumps(found.metadata, ensure_ascii=False))
-        return self.call(work, path=path, content=content, scope=scope, project=project)
+        self.required(path=path, content=content, scope=scope, project=project)
+        return self.call(work)
 
     def grammar_report(self):
         def work():
@@ -238,7 +225,7 @@ CREATE OR REPLACE FUNCTION trecho.chunk(
 )
 RETURNS SETOF trecho.chunk_row
 LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER COST 10000 ROWS 20
-SET search_path = pg_catalog, pg_temp
+-- No SET clause: it would be carried out again for every row. Every name is qualified.
 AS $py$
 if GD.get("trecho_stamp") != "{{chunker_stamp}}":
     plpy.execute("SELECT trecho.py_load()")
@@ -254,7 +241,7 @@ GRANT EXECUTE ON FUNCTION trecho.chunk(text, text, jsonb, text) TO trecho_owner,
 CREATE OR REPLACE FUNCTION trecho._cut(p_path text, p_content text, p_settings jsonb, p_scope text)
 RETURNS SETOF trecho._cut_row
 LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER COST 10000 ROWS 20
-SET search_path = pg_catalog, pg_temp
+-- No SET clause: it would be carried out again for every row. Every name is qualified.
 AS $py$
 if GD.get("trecho_stamp") != "{{chunker_stamp}}":
     plpy.execute("SELECT trecho.py_load()")
@@ -273,7 +260,7 @@ CREATE OR REPLACE FUNCTION trecho.chunk_markdown(
 )
 RETURNS SETOF trecho.chunk_row
 LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER COST 10000 ROWS 20
-SET search_path = pg_catalog, pg_temp
+-- No SET clause: it would be carried out again for every row. Every name is qualified.
 AS $py$
 if GD.get("trecho_stamp") != "{{chunker_stamp}}":
     plpy.execute("SELECT trecho.py_load()")
@@ -292,7 +279,7 @@ CREATE OR REPLACE FUNCTION trecho.chunk_session(
 )
 RETURNS SETOF trecho.chunk_row
 LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER COST 10000 ROWS 20
-SET search_path = pg_catalog, pg_temp
+-- No SET clause: it would be carried out again for every row. Every name is qualified.
 AS $py$
 if GD.get("trecho_stamp") != "{{chunker_stamp}}":
     plpy.execute("SELECT trecho.py_load()")

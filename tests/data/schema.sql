@@ -572,7 +572,7 @@ CREATE FUNCTION trecho._create_version(p_recipe jsonb, p_state trecho.index_vers
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._cut(p_path text, p_content text, p_settings jsonb, p_scope text)
     RETURNS SETOF trecho._cut_row
-    LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER
     -- owner superuser, rights superuser=execute trecho_owner=execute
 CREATE FUNCTION trecho._cut_document(p_index_version integer, p_scope trecho.chunk_scope, p_source_path text, p_session_id uuid, p_path text, p_language text, p_content text, p_chunks jsonb)
     RETURNS trecho.cut_chunk[]
@@ -892,7 +892,7 @@ CREATE FUNCTION trecho.check_index(project text DEFAULT NULL::text, thorough boo
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
 CREATE FUNCTION trecho.chunk(path text, content text, settings jsonb DEFAULT NULL::jsonb, scope text DEFAULT NULL::text)
     RETURNS SETOF trecho.chunk_row
-    LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER
     -- owner superuser, rights superuser=execute trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.chunk_id(doc_id text, ordinal integer, content text)
     RETURNS text
@@ -900,11 +900,11 @@ CREATE FUNCTION trecho.chunk_id(doc_id text, ordinal integer, content text)
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
 CREATE FUNCTION trecho.chunk_markdown(content text, settings jsonb DEFAULT NULL::jsonb)
     RETURNS SETOF trecho.chunk_row
-    LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER
     -- owner superuser, rights superuser=execute trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.chunk_session(content text, settings jsonb DEFAULT NULL::jsonb)
     RETURNS SETOF trecho.chunk_row
-    LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER SET search_path=pg_catalog, pg_temp
+    LANGUAGE plpython3u STABLE PARALLEL RESTRICTED SECURITY INVOKER
     -- owner superuser, rights superuser=execute trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.chunk_stability(path text, content text, settings jsonb DEFAULT NULL::jsonb, scope text DEFAULT NULL::text)
     RETURNS TABLE(edit text, chunks integer, ids_changed integer, hashes_changed integer, really_changed integer)
