@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION trecho.record_source_sets(
     configuration text,   -- what tells it from others: its path, or git; empty: the sets were synced without one
     source_sets   text[]  -- every set it names
 )
-RETURNS TABLE (source_set text, documents integer, left_configuration boolean)
+RETURNS TABLE (source_set text, documents integer, left_configuration boolean, doubled integer)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $function$
@@ -34,7 +34,11 @@ BEGIN
      WHERE s.project = record_source_sets.project AND s.branch = record_source_sets.branch AND NOT s.named
        AND NOT EXISTS (SELECT FROM trecho.documents AS d WHERE d.project = s.project AND d.branch = s.branch AND d.source_set = s.source_set);
     RETURN QUERY
-    SELECT d.source_set, count(*)::integer, bool_or(s.source_set IS NOT NULL)
+    SELECT d.source_set, count(*)::integer, bool_or(s.source_set IS NOT NULL),
+           (count(*) FILTER (WHERE s.source_set IS NULL
+                               AND EXISTS (SELECT FROM trecho.documents AS o
+                                            WHERE o.blob_sha = d.blob_sha AND o.project = d.project AND o.branch = d.branch
+                                              AND o.source_set = ANY (record_source_sets.source_sets))))::integer
       FROM trecho.documents AS d
       LEFT JOIN trecho.source_sets AS s ON s.project = d.project AND s.branch = d.branch AND s.source_set = d.source_set
      WHERE d.project = record_source_sets.project AND d.branch = record_source_sets.branch
@@ -44,7 +48,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION trecho.record_source_sets(text, text, text, text[]) IS
-    'Remember which sets of a branch a configuration names. Returns the sets it named once and names no more that still have documents (left_configuration), and those called like a folder that no configuration names, which may be a folder of this one; nothing is removed. Raises 22004 for NULL arguments.';
+    'Remember which sets of a branch a configuration names. Returns the sets it named once and names no more that still have documents (left_configuration), and those called like a folder that no configuration names, with how many of their documents this one has, too (doubled); nothing is removed. Raises 22004 for NULL arguments.';
 REVOKE ALL ON FUNCTION trecho.record_source_sets(text, text, text, text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.record_source_sets(text, text, text, text[]) TO trecho_writer;
 

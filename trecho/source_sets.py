@@ -9,7 +9,7 @@ from typing import Any
 from trecho.console import note, print_json
 from trecho.db import Connection, connection, find_dsn
 from trecho.errors import ExitCode, UsageError
-from trecho.status import default_project
+from trecho.status import counted, default_project
 
 HELP = "list, hand over or remove source sets"
 _USAGE = {"list": [], "rename": ["OLD", "NEW"], "remove": ["NAME"]}
@@ -49,17 +49,17 @@ def run(args: argparse.Namespace) -> int:
             count = _value(
                 conn, "SELECT trecho.rename_source_set(%s, %s, %s, %s)", *args.names, project, args.branch
             )
-            done = f"{count} documents of {args.names[0]} belong to {args.names[1]} now"
+            done = f"{counted(count)} of {args.names[0]} handed over to {args.names[1]}"
         else:
             count = _value(
                 conn, "SELECT trecho.drop_source_set(%s, %s, %s)", args.names[0], project, args.branch
             )
-            done = f"{count} documents of {args.names[0]} removed"
+            done = f"{counted(count)} of {args.names[0]} removed"
         if not count:
             _explain_nothing(conn, args.names[0], project, args.branch)
     if args.json:
         print_json({"project": project, "branch": args.branch, "documents": count})
-    else:
+    elif count:
         note(f"{done} ({project}/{args.branch})")
     return ExitCode.DONE
 

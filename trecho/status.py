@@ -70,6 +70,11 @@ def default_project() -> str:
     return load_config(path).project if path else "default"
 
 
+def counted(documents: int) -> str:
+    """A number of documents in words."""
+    return f"{documents} document{'' if documents == 1 else 's'}"
+
+
 def _check(health: dict[str, Any]) -> ExitCode:
     if not health["usable"]:
         return ExitCode.NOT_USABLE
@@ -140,7 +145,7 @@ def _page(
             for row in contents
         )
     lines.extend(
-        f"left over  source set {row['source_set']} ({row['branch']}): {row['documents']} documents, not in "
+        f"left over  source set {row['source_set']} ({row['branch']}): {counted(row['documents'])}, not in "
         + ("the configuration of its commits" if row["configuration"] == "git" else row["configuration"])
         + " any more (trecho set remove)"
         for row in sets

@@ -22,6 +22,7 @@ from trecho.errors import ExitCode, Refused, UsageError
 from trecho.progress import TerminalProgress
 from trecho.reconcile import Embedder, Options, Outcome, Target, run_pass
 from trecho.sources import SourceFile, read_folder
+from trecho.status import counted
 
 HELP = "make the index equal to folders (trecho.toml, or one FOLDER with --scope)"
 # A deleted branch waits for a pass over its project, up to a minute.
@@ -215,7 +216,7 @@ def _name_left_sets(
     where = shlex.join(["--project", project, "--branch", branch])
     for row in left:
         name, quoted = row["source_set"], shlex.quote(row["source_set"])
-        count = f"{row['documents']} document{'' if row['documents'] == 1 else 's'}"
+        count = counted(row["documents"])
         if row["left_configuration"]:
             note(
                 f"note: source set {name} ({project}/{branch}) is not in {configuration} any more and keeps {count}; "
@@ -225,17 +226,20 @@ def _name_left_sets(
         twins = [s.set_name for s in sources if _overlap(Path(name), s.root)]
         if not twins:
             continue
-        # The set that could not have its files gets them; else they are there twice.
         failed = [line for outcome in outcomes for line in outcome.failed]
         claimed = [t for t in twins if any(f"two source sets, {name} and {t} " in line for line in failed)]
-        twin = (claimed or twins)[0]
+        if not claimed and not row["doubled"]:
+            continue
+        # The set that could not have its files gets them; else they are there twice.
+        twin = shlex.quote((claimed or twins)[0])
         note(
-            f"note: source set {name} ({project}/{branch}), synced without {configuration}, keeps {count} of files "
-            f"that source set {twin} reads, too; "
+            f"note: source set {name} ({project}/{branch}), synced without {configuration}, keeps {count}, "
             + (
-                f"to hand them over: trecho set rename {quoted} {shlex.quote(twin)} {where}, then sync again"
+                f"and source set {claimed[0]} reads their files; "
+                f"to hand them over: trecho set rename {quoted} {twin} {where}, then sync again"
                 if claimed
-                else f"to remove them: trecho set remove {quoted} {where}"
+                else f"{row['doubled']} of them also in {configuration}; "
+                f"to remove them: trecho set remove {quoted} {where}"
             )
         )
 

@@ -165,10 +165,23 @@ def test_a_folder_that_gets_a_configuration__is_named_with_the_command_that_ends
     config = folder / "trecho.toml"
     config.write_text(toml("guia=guia", "wiki=wiki"))
     (line,) = notes(sync(trecho, dsn, "--config", config))
-    assert f"{folder} (default/main), synced without" in line and "keeps 3 documents" in line
+    assert f"{folder} (default/main), synced without" in line
+    assert f"keeps 3 documents, 3 of them also in {config};" in line
     assert trecho(*command_of(line), dsn=dsn).code == 0
     assert notes(sync(trecho, dsn, "--config", config)) == []
     assert documents(dsn) == {"guia": ["guia/a.md"], "wiki": ["wiki/b.md", "wiki/c.md"]}
+
+
+def test_a_folder_beside_a_configuration__is_not_named_where_no_file_is_in_both(
+    trecho: CLI, dsn: str, folder: Path
+) -> None:
+    write(folder, {"guia/adr/0001-x.md": doc("X")})
+    sync(trecho, dsn, folder / "guia" / "adr", "--scope", "adr")
+    config = folder / "trecho.toml"
+    config.write_text(toml("guia=guia") + 'exclude = ["adr/"]\n')
+    for _ in range(2):
+        assert notes(sync(trecho, dsn, "--config", config)) == []
+    assert set(documents(dsn)) == {str(folder / "guia" / "adr"), "guia"}
 
 
 def test_a_folder_that_git_claims__is_handed_over_by_the_command_that_the_note_gives(
@@ -260,7 +273,7 @@ def test_set__lists_renames_and_removes_and_a_wrong_name_is_said(trecho: CLI, ds
     )
     assert trecho("set", "rename", "wiki", dsn=dsn).code == 2
     assert trecho("set", "remove", "", dsn=dsn).code == 1
-    assert "2 documents of wiki belong to nova" in trecho("set", "rename", "wiki", "nova", dsn=dsn).err
+    assert "2 documents of wiki handed over to nova" in trecho("set", "rename", "wiki", "nova", dsn=dsn).err
     assert set(documents(dsn)) == {"guia", "nova"}
 
 

@@ -1127,7 +1127,7 @@ CREATE FUNCTION trecho.query_recipe()
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
 CREATE FUNCTION trecho.record_source_sets(project text, branch text, configuration text, source_sets text[])
-    RETURNS TABLE(source_set text, documents integer, left_configuration boolean)
+    RETURNS TABLE(source_set text, documents integer, left_configuration boolean, doubled integer)
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.recut_document(index_version integer, document_id bigint, client_chunks jsonb DEFAULT NULL::jsonb)
