@@ -341,7 +341,10 @@ def _sources(args: argparse.Namespace) -> tuple[Config, tuple[Source, ...]]:
         )
     config = load_config(path)
     if not config.sources:
-        raise UsageError(f"{path} has no [[source]]", hint="docs/configuration.md shows a whole file.")
+        raise UsageError(
+            f"{path} has no [[source]]",
+            hint="docs/configuration.md shows a whole file; trecho set list shows what is indexed already.",
+        )
     for source in config.sources:
         if source.scope == "code":
             raise Refused(
