@@ -42,6 +42,8 @@ _APPLY_EVERY_S = 15.0
 _LOOK_EVERY_S = 2.0
 _LOOK_SELDOM_S = 30.0
 _APPLY_ROWS = 250
+# Most bytes of a text, as chunks are cut by default.
+_TEXT_BYTES = 6000
 _POLL_S = 0.3
 _WATCH_POLL_S = 30.0
 
@@ -94,8 +96,9 @@ def embed_pending(
 
     database: a DSN, or what opens a connection of its own for each worker. index_version: only this one; else the
     active version and those being built. provider: instead of the ones the recipes name. workers: threads, each with a
-    connection (default: what the provider bears). stop: set it to end soon, with nothing lost. written_before: end when
-    what was written before has its vector (default: before this call), so that steady writers do not keep it for ever.
+    connection (default: what the provider bears, and no more than there is work for). stop: set it to end soon, with
+    nothing lost. written_before: end when what was written before has its vector (default: before this call), so that
+    steady writers do not keep it for ever.
     Raises: the first problem of a provider, after the other versions had their turn, unless raise_problems is False.
     """
     factory: ConnectionFactory = database if callable(database) else _factory(database)
@@ -119,7 +122,8 @@ def embed_pending(
                 if before[version]["pending"]:
                     crew = _Crew(factory, version, provider or provider_for(recipe), tally, stop)
                     crew.enough = tally.done + before[version]["pending"]
-                    _embed_version(conn, crew, workers, written_before, keep=provider is not None)
+                    size = workers or _crew_size(crew.provider, before[version]["pending"])
+                    _embed_version(conn, crew, size, written_before, keep=provider is not None)
             except (ProviderDown, ModelMoved, GateBroken, UsageError) as error:
                 if not stop.is_set():
                     problems.append(error)
@@ -288,14 +292,20 @@ class _Crew:
         return kept
 
 
+def _crew_size(provider: Provider, pending: int) -> int:
+    """Workers worth having: each costs a connection and a new server process, so no more than there are requests."""
+    least = max(1, min(provider.batch_texts, provider.batch_bytes // _TEXT_BYTES))
+    return max(1, min(provider.concurrency, -(-pending // least)))
+
+
 def _embed_version(
-    conn: Connection, crew: _Crew, workers: int | None, written_before: datetime, *, keep: bool
+    conn: Connection, crew: _Crew, workers: int, written_before: datetime, *, keep: bool
 ) -> None:
     """Let the crew work until what was written before that time has its vector. keep: leave the provider open."""
     calls = crew.provider.calls
     threads = [
         threading.Thread(target=crew.run, args=(number,), name=f"trecho embed {number}")
-        for number in range(workers or crew.provider.concurrency)
+        for number in range(workers)
     ]
     try:
         check_probe(conn, crew.version, crew.provider)

@@ -22,6 +22,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from trecho import secrets_gate
+from trecho.db import connect
 from trecho.embed import EmbedReport, embed_pending
 from trecho.errors import ExitCode
 from trecho.providers import ModelMoved, ProviderDown
@@ -88,6 +89,21 @@ def test_embed__nothing_pending_makes_no_request(
     sent = len(provider_server.requests)
     assert embed_pending(dsn) == EmbedReport(seconds=pytest.approx(0, abs=60))
     assert len(provider_server.requests) == sent
+
+
+@pytest.mark.parametrize(("texts", "workers"), [(1, 1), (16, 1), (17, 2), (40, 2)])
+def test_embed__opens_no_more_connections_than_there_is_work_for(
+    index: Connection, dsn: str, texts: int, workers: int
+) -> None:
+    add_texts(index, TEXTS[:texts])
+    opened: list[Connection] = []
+
+    def factory() -> Connection:
+        opened.append(connect(dsn, application_name="trecho embed", autocommit=True))
+        return opened[-1]
+
+    assert embed_pending(factory).texts == texts
+    assert len(opened) == 1 + workers
 
 
 def test_embed__faults_now_and_then_store_nothing_wrong_and_lose_nothing(
