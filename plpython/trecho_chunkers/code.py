@@ -45,15 +45,9 @@ _FLOW_NAME = re.compile(rb"[{,]\s*name:" + _SCALAR)
 _new = tuple.__new__  # a NamedTuple without the call in between
 
 
-class _Item(NamedTuple):
-    """One declaration: bytes [begin, end) with what belongs to it, whole lines where it has them alone."""
-
-    begin: int
-    end: int
-    kind: str
-    name: str  # fixed by the pattern or given by position; else empty, and captured
-    node: Any
-    captures: dict[str, list[Any]]
+# One declaration: bytes [begin, end) with what belongs to it, whole lines where it has them alone; its kind; its name
+# where the pattern or the position gives it, else empty; its node and what was captured. No class: they are many.
+_Item = tuple[int, int, str, str, Any, dict[str, list[Any]]]
 
 
 class _Region(NamedTuple):
@@ -102,7 +96,7 @@ def _fails(loaded: parsing.Loaded, root: Any, size: int) -> bool:
         return True
     errors = 0
     for index, captures in loaded.cursor.matches(root):
-        if loaded.patterns[index].role == "error":
+        if loaded.roles[index] == "error":
             node = captures["error"][0]
             errors += node.end_byte - node.start_byte
     return errors > size * _MAX_ERROR_SHARE
@@ -156,27 +150,26 @@ class _Cutter:
         """Make the chunks of a region; yield each region inside it where that one's turn is."""
         self._deadline.check()
         items = self._items(region)
-        if items and items[0].kind == "document":
+        if items and items[0][2] == "document":
             yield from self._documents(region, items)
             return
         done = region.begin
         if region.kind and items:
             items[0] = self._header(region, items[0])
-            done = items[0].begin
+            done = items[0][0]
         data = self._data
         opens = True
-        for item in items:
-            begin = item.begin
+        for begin, end, kind, name, node, captures in items:
             if (
                 begin > done
                 and not (begin == done + 1 and data[done] == 10)  # one blank line, as between most
                 and self._gap(region, done, begin, opens)
             ):
-                item = item._replace(begin=done)  # noqa: PLW2901  # with the marks before it
-            inner = self._symbol(region, item)
+                begin = done  # noqa: PLW2901  # with the marks before it
+            inner = self._symbol(region, begin, end, kind, name, node, captures)
             if inner is not None:
                 yield inner
-            done = item.end
+            done = end
             opens = False
         if done < region.end:
             self._gap(region, done, region.end)
@@ -184,14 +177,19 @@ class _Cutter:
     def _header(self, region: _Region, first: _Item) -> _Item:
         """Make a chunk of what stands before the first member of a container, or give it to that member."""
         data, begin = self._data, region.begin
-        if (region.kind == "key" and data.count(b"\n", begin, first.begin) <= _MAX_KEY_LINES) or _WORD.search(
-            data, begin, first.begin
+        if (region.kind == "key" and data.count(b"\n", begin, first[0]) <= _MAX_KEY_LINES) or _WORD.search(
+            data, begin, first[0]
         ) is None:
-            return first._replace(begin=begin)
+            return (begin, *first[1:])
         headers = region.headers[:-1]
         self._symbol(
             region._replace(symbol="", anchor="", context=self._context(headers), headers=headers),
-            _Item(begin, first.begin, region.kind, region.symbol, None, {}),
+            begin,
+            first[0],
+            region.kind,
+            region.symbol,
+            None,
+            {},
             region.anchor,
         )
         return first
@@ -199,19 +197,20 @@ class _Cutter:
     def _documents(self, region: _Region, items: list[_Item]) -> Iterator[_Region]:
         """YAML documents. One alone is the file itself, unless it is a Kubernetes object."""
         done = region.begin
-        for number, item in enumerate(items, 1):
-            body = item.captures["body"][0] if "body" in item.captures else None
+        for number, (begin, end, kind, _, node, captures) in enumerate(items, 1):
+            body = captures["body"][0] if "body" in captures else None
             name = None if body is None else self._manifest_name(body)
             if name is None and len(items) == 1:
                 if body is not None:
                     yield region._replace(node=body)
                     done = region.end
                 break
-            begin = done if self._gap(region, done, item.begin, opens=number == 1) else item.begin
-            inner = self._symbol(region, item._replace(begin=begin, name=name or f"doc{number}"))
+            if self._gap(region, done, begin, opens=number == 1):
+                begin = done  # noqa: PLW2901
+            inner = self._symbol(region, begin, end, kind, name or f"doc{number}", node, captures)
             if inner is not None:
                 yield inner
-            done = item.end
+            done = end
         self._gap(region, done, region.end)
 
     def _manifest_name(self, mapping: Any) -> str | None:
@@ -230,12 +229,20 @@ class _Cutter:
         return _clean(kind.strip() + b"/" + name if name else kind)
 
     def _symbol(  # noqa: PLR0912  # the path of every symbol: calls would cost as much as the rest
-        self, region: _Region, item: _Item, anchor: str = ""
+        self,
+        region: _Region,
+        begin: int,
+        end: int,
+        kind: str,
+        name: str,
+        node: Any,
+        captures: dict[str, list[Any]],
+        anchor: str = "",
     ) -> _Region | None:
         """Make the chunk of one declaration, windows where it is too large for one, or give back the region
         of a container to be split."""
         data, text, settings = self._data, self._text, self._settings
-        begin, end, kind, name, _, captures = item
+        whole_end = end
         if not name:
             name = self._name(captures)
         symbol = name
@@ -253,9 +260,9 @@ class _Cutter:
         large = end - begin > settings.chunk_max_bytes
         if large or breaks >= self._most_breaks:
             if (large or breaks >= settings.container_max_lines) and "body" in captures:
-                headers = (*region.headers[1 - _MAX_HEADERS :], self._header_text(item, name))
+                headers = (*region.headers[1 - _MAX_HEADERS :], self._header_text(kind, node, captures, name))
                 body = captures["body"][0]
-                return _Region(begin, item.end, body, kind, symbol, anchor, self._context(headers), headers)
+                return _Region(begin, whole_end, body, kind, symbol, anchor, self._context(headers), headers)
             if large or breaks >= settings.symbol_max_lines:
                 context = self._context((*region.headers, f"{kind} {symbol}"))
                 self._windows(anchor, context, begin, end)
@@ -284,11 +291,11 @@ class _Cutter:
         )
         return None
 
-    def _header_text(self, item: _Item, name: str) -> str:
+    def _header_text(self, kind: str, node: Any, captures: dict[str, list[Any]], name: str) -> str:
         """The line that opens a container, such as `impl<T> Foo<T>`."""
-        if item.kind == "document":
+        if kind == "document":
             return name
-        data, captures, begin = self._data, item.captures, item.node.start_byte
+        data, begin = self._data, node.start_byte
         if "name" in captures:
             begin = max(begin, data.rfind(b"\n", begin, captures["name"][0].start_byte) + 1)
         raw = data[begin : min(captures["body"][0].start_byte, begin + _MAX_HEADER_BYTES)]
@@ -343,13 +350,17 @@ class _Cutter:
             elif comment:
                 line = self._over_comments(line, begin, line_floor)
             if declared is not None:
-                items.append(_new(_Item, (begins, self._line_end(floor, line), *declared)))
+                if floor < line and data[floor] == 10 != data[floor - 1]:  # most
+                    end = floor + 1
+                else:
+                    end = self._line_end(floor, line)
+                items.append((begins, end, *declared))
             floor = node.end_byte
             line_floor = start + 1
             begins = line
             declared = (kind, name, node, captures)
         if declared is not None:
-            items.append(_new(_Item, (begins, self._line_end(floor, region.end), *declared)))
+            items.append((begins, self._line_end(floor, region.end), *declared))
         return items
 
     def _over_line_leads(self, leads: LineLeads, parent: Any, lead: int, after: int, start: int) -> int:
@@ -428,7 +439,10 @@ class _Cutter:
         if nodes is None:
             return ""
         data, node = self._data, nodes[0]
-        name = _clean(data[node.start_byte : node.end_byte])
+        raw = data[node.start_byte : node.end_byte]
+        name = raw.decode() if len(raw) <= _MAX_NAME_BYTES else ""
+        if not name.isidentifier():
+            name = _clean(raw)
         if "trait" in captures:
             node = captures["trait"][0]
             return f"<{_without_generics(name)} as {_clean(data[node.start_byte : node.end_byte])}>"

@@ -68,7 +68,7 @@ class Loaded(NamedTuple):
     grammar: Grammar
     parser: Any  # tree_sitter.Parser
     cursor: Any  # tree_sitter.QueryCursor over the grammar's query, one level deep
-    patterns: list[Pattern]  # by pattern index
+    patterns: list[tuple[str, str, str]]  # what `Pattern` holds, by pattern index
     roles: list[str]  # of `patterns`
     # Over the same patterns, less the last ones: the grammar's line leads, and errors.
     clean_cursor: Any
@@ -113,8 +113,11 @@ def _load(language: str) -> Loaded:
     cursor, clean_cursor = tree_sitter.QueryCursor(query), tree_sitter.QueryCursor(clean_query)
     for one in (cursor, clean_cursor):
         one.set_max_start_depth(1)
-    patterns = [_pattern(query, source, index) for index in range(query.pattern_count)]
-    roles = [pattern.role for pattern in patterns]
+    patterns: list[tuple[str, str, str]] = []
+    for index in range(query.pattern_count):
+        role, kind, name = _pattern(query, source, index)
+        patterns.append((role, kind, name))
+    roles = [role for role, _, _ in patterns]
     return Loaded(language, grammar, parser, cursor, patterns, roles, clean_cursor, threading.Lock())
 
 

@@ -18,9 +18,8 @@ def chunk_windows(text: str, settings: Settings, deadline: Deadline, kind: str =
     lines = Lines(text)
     chunks: list[Chunk] = []
     for start, end in window_spans(text, 0, len(text), settings, deadline):
-        first = lines.at(start)
-        chunks.append(Chunk(len(chunks) + 1, kind, "", "", "", first, lines.at(end - 1), text[start:end]))
-        lines.at(start)
+        first, content = lines.at(start), text[start:end]
+        chunks.append(Chunk(len(chunks) + 1, kind, "", "", "", first, first + content.count("\n"), content))
     return chunks
 
 
@@ -30,18 +29,20 @@ def window_spans(text: str, start: int, end: int, settings: Settings, deadline: 
     Every non-blank character of the span is in at least one of them. Windows share up to
     `window_overlap_lines` lines, fewer where these are long. `start` should be the start of a line.
     """
-    starts = _line_starts(text, start, end)
     cap = settings.chunk_max_bytes
-    if settings.stable_windows:
-        bounds = _stable_bounds(text, starts, settings, deadline)
-    else:
-        bounds = _sliding_bounds(text, starts, settings, deadline)
+    bounds = _bounds_of_short_lines(text, start, end, settings, deadline)
+    if bounds is None:
+        starts = _line_starts(text, start, end)
+        choose = _stable_bounds if settings.stable_windows else _sliding_bounds
+        bounds = [
+            (starts[first], starts[last], last == first + 1)
+            for first, last in choose(text, starts, settings, deadline)
+        ]
     budget = Budget(cap, 1, cap)
     spans: list[Span] = []
-    for first, last in bounds:
+    for begin, finish, alone in bounds:
         deadline.check()
-        begin, finish = starts[first], starts[last]
-        if last == first + 1 and not _fits(text, begin, finish, cap):
+        if alone and not _fits(text, begin, finish, cap):
             pieces = cut_chars(text, begin, finish, budget, deadline)
         elif (
             finish - begin > 1
@@ -61,6 +62,42 @@ def window_spans(text: str, start: int, end: int, settings: Settings, deadline: 
                 spans.pop()  # all of it is in this one, once blank lines are off
             spans.append(span)
     return spans
+
+
+def _bounds_of_short_lines(
+    text: str, start: int, end: int, settings: Settings, deadline: Deadline
+) -> list[tuple[int, int, bool]] | None:
+    """What _sliding_bounds says, as offsets and False, found without a list of all lines.
+
+    None where a line is over the cap, where not all is ASCII, and for windows that hold still.
+    """
+    if settings.stable_windows:
+        return None
+    cap, most, shared = settings.chunk_max_bytes, settings.window_lines, settings.window_overlap_lines
+    overlap_bytes = _overlap_bytes(settings)
+    bounds: list[tuple[int, int, bool]] = []
+    while start < end:
+        deadline.check()
+        piece = text[start : min(start + cap, end)]
+        if not piece.isascii():
+            return None
+        lines = piece.split("\n", most)
+        stop = start + len(piece)
+        if len(lines) > most or stop < end:
+            stop -= len(lines[-1])
+            if stop == start:
+                return None
+        bounds.append((start, stop, False))
+        if stop >= end:
+            break
+        # The lines before `stop` that the next window shares: so many, in so many bytes.
+        least = start + len(lines[0]) + 1
+        low = max(least, stop - overlap_bytes)
+        before = text[low:stop].rsplit("\n", shared + 1)
+        if len(before) > shared + 1 or (low > least and text[low - 1] != "\n"):
+            low += len(before[0]) + 1
+        start = low
+    return bounds
 
 
 def _line_starts(text: str, start: int, end: int) -> list[int]:
