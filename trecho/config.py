@@ -86,7 +86,9 @@ def load_config(path: Path) -> Config:
             f"{path} does not exist", hint="Write one, or give a folder: trecho sync FOLDER --scope docs."
         ) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+        raise UsageError(
+            f"{path} cannot be read: {error}", hint="It must be a file in UTF-8 that you may read."
+        ) from error
 
 
 def parse_config(path: Path, text: str) -> Config:
@@ -109,7 +111,10 @@ def parse_config(path: Path, text: str) -> Config:
 
     entries = data.get("source", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise UsageError(f"{path}: source must be written as [[source]] tables")
+        raise UsageError(
+            f"{path}: source must be written as [[source]] tables",
+            hint="Write [[source]] above the keys of each source, with both brackets.",
+        )
     sources = tuple(_source(path, number, entry) for number, entry in enumerate(entries, 1))
     seen: dict[str, int] = {}
     for number, source in enumerate(sources, 1):
@@ -163,7 +168,10 @@ def _source(path: Path, number: int, entry: dict[str, Any]) -> Source:
     _only_known(path, f"{where}: ", entry, _SOURCE_KEYS)
     scope = entry.get("scope", "docs")
     if scope not in SCOPES:
-        raise UsageError(f"{path}: {where}: scope must be one of {', '.join(SCOPES)}, got {scope!r}")
+        raise UsageError(
+            f"{path}: {where}: scope must be one of {', '.join(SCOPES)}, got {scope!r}",
+            hint="Leave it out for docs.",
+        )
     folder = _text(path, f"{where}: path", entry.get("path", "."))
     root = (path.parent / folder).resolve()
     name = Path(folder).as_posix()
@@ -180,19 +188,25 @@ def _source(path: Path, number: int, entry: dict[str, Any]) -> Source:
 def _table(path: Path, data: dict[str, Any], name: str) -> dict[str, Any]:
     value = data.get(name, {})
     if not isinstance(value, dict):
-        raise UsageError(f"{path}: {name} must be a table")
+        raise UsageError(f"{path}: {name} must be a table", hint=f"Write [{name}] and its keys below it.")
     return value
 
 
 def _text(path: Path, name: str, value: object) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise UsageError(f"{path}: {name} must be text that is not empty, got {value!r}")
+        raise UsageError(
+            f"{path}: {name} must be text that is not empty, got {value!r}",
+            hint="Write it in quotes, or leave it out to use its default.",
+        )
     return value
 
 
 def _patterns(path: Path, name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-        raise UsageError(f'{path}: {name} must be a list of patterns such as ["**/*.md"], got {value!r}')
+        raise UsageError(
+            f'{path}: {name} must be a list of patterns such as ["**/*.md"], got {value!r}',
+            hint="Write patterns of gitignore syntax in quotes, between brackets; leave it out to use its default.",
+        )
     return tuple(value)
 
 

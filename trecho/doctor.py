@@ -244,7 +244,10 @@ def _visit_sources(
     path = args.config or find_config()
     if args.no_sources:
         if given:
-            raise UsageError("--no-sources goes with neither FOLDER, --git nor --config")
+            raise UsageError(
+                "--no-sources goes with neither FOLDER, --git nor --config",
+                hint="Leave --no-sources out to compare with them.",
+            )
         return [_skipped("--no-sources")], Config(Path())
     if args.git is not None:
         return _visit_commit(args, conn, visit)

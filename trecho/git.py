@@ -135,7 +135,9 @@ class Repository:
             return done.stdout
         if check:
             raise TrechoError(
-                f"git {args[0]} failed in {self._path}", detail=done.stderr.decode(errors="replace").strip()
+                f"git {args[0]} failed in {self._path}",
+                detail=done.stderr.decode(errors="replace").strip(),
+                hint="The detail is what git said; run it there by hand, and git fsck if objects are missing.",
             )
         return None
 

@@ -60,9 +60,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit codes: 0 done, 3 operator first, 4 refused, 6 pending (status only)."""
     if args.what and (args.plan or args.sql):
-        raise UsageError("status goes with neither --plan nor --sql")
+        raise UsageError(
+            "status goes with neither --plan nor --sql",
+            hint="trecho migrate status says what is pending, trecho migrate --plan what that would do.",
+        )
     if args.attempts < 1 or args.lock_timeout < 0 or args.wait < 0:
-        raise UsageError("--attempts must be 1 or more, and times zero or more")
+        raise UsageError(
+            "--attempts must be 1 or more, and times zero or more", hint="Leave them out for the defaults."
+        )
     release = resources.current()
     options = Options(
         chunking=args.chunking,

@@ -321,7 +321,10 @@ def _sources(args: argparse.Namespace) -> tuple[Config, tuple[Source, ...]]:
     """What to read: the folder given, else the sources of the configuration."""
     if args.folder is not None:
         if args.config is not None:
-            raise UsageError("give a folder or --config, not both")
+            raise UsageError(
+                "give a folder or --config, not both",
+                hint="A folder alone needs no configuration; --config FILE reads the sources that FILE names.",
+            )
         if args.scope == "code":
             raise Refused("a plain folder cannot be a source of scope code", hint=_CODE_HINT)
         if not args.folder.is_dir():

@@ -86,7 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit codes: 0 done, 2 another database is named, 3 operator first, 4 not confirmed or in use by others."""
     if args.lock_timeout < 0:
-        raise UsageError("--lock-timeout must be zero or more")
+        raise UsageError("--lock-timeout must be zero or more", hint="Leave it out for the default.")
     options = Options(lock_timeout_ms=round(args.lock_timeout * 1000))
     with db.connect(db.find_dsn(args.dsn), application_name="trecho uninstall", autocommit=True) as conn:
         try:

@@ -501,7 +501,7 @@ def _build(
 def _compare(dsn: str, args: argparse.Namespace) -> int:
     questions = read_questions(args.questions)
     if args.k < 1:
-        raise UsageError(f"-k must be at least 1, got {args.k}")
+        raise UsageError(f"-k must be at least 1, got {args.k}", hint="Leave it out for the default.")
     with _connection(dsn) as conn:
         results = compare(
             conn, args.old, args.new, questions, k=args.k, project=args.project, branch=args.branch

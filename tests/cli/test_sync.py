@@ -189,6 +189,12 @@ def test_configuration__sources_scopes_and_patterns(trecho: CLI, dsn: str, tmp_p
         ("isto não é toml", "TOML"),
         ("", "source"),
         ("[[source]]\npath = 'm'\ninclude = '*.md'\n", "include"),
+        ("[[source]]\npath = 'm'\nexclude = [1]\n", "exclude"),
+        ("[source]\npath = 'm'\n", "[[source]]"),
+        ("project = 'p'\n", "project must be a table"),
+        ("[project]\nname = ''\n", "project.name"),
+        ("[embedding]\npreset = 'nada'\n", "embedding.preset"),
+        ("[chunking]\nwindow_lines = 'x'\n[[source]]\npath = 'm'\n", "window_lines"),
     ],
 )
 def test_wrong_configuration__is_a_usage_error_that_names_the_key(
@@ -196,7 +202,9 @@ def test_wrong_configuration__is_a_usage_error_that_names_the_key(
 ) -> None:
     write(tmp_path, {"trecho.toml": text, "m/a.md": doc("A")})
     ran = trecho("sync", "--config", str(tmp_path / "trecho.toml"), dsn=dsn)
-    assert (ran.code, says in ran.err, "trecho.toml" in ran.err) == (2, True, True), ran.err
+    assert says in ran.err and "\nhint: " in ran.err, ran.err
+    if says != "window_lines":  # the database knows what a setting takes
+        assert (ran.code, "trecho.toml" in ran.err) == (2, True), ran.err
 
 
 def test_code_from_a_plain_folder__is_refused_with_the_reason(trecho: CLI, dsn: str, tmp_path: Path) -> None:
