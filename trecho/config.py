@@ -158,9 +158,12 @@ def folder_source(folder: Path, scope: str, set_name: str | None = None) -> Sour
 
 
 def folder_prefixes(root: Path) -> list[str]:
-    """Beginnings that source paths of a folder may have: its name, then more and more of its full path."""
+    """Beginnings that source paths of a folder may have: its name, more and more of its full path, and that itself."""
     parts = root.relative_to(root.anchor).parts
-    return ["/".join(parts[-n:]) + "/" for n in range(1, len(parts) + 1)] or [""]
+    return [
+        *("/".join(parts[-n:]) + "/" for n in range(1, len(parts) + 1)),
+        f"{root.as_posix().rstrip('/')}/",
+    ]
 
 
 def _source(path: Path, number: int, entry: dict[str, Any]) -> Source:
