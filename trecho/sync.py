@@ -172,7 +172,9 @@ def _sync_folders(args: argparse.Namespace, database: _Database) -> list[Outcome
         run_one(Target(project, branch, source.set_name, source.scope), read_folder(source, limit), options)
         for source in sources
     ]
-    if args.folder is None:
+    if args.folder is not None:
+        _name_configuration(sources[0], outcomes)
+    else:
         left = record_sets(database.conn, project, branch, config.path.resolve().as_posix(), sources)
         _name_left_sets(left, str(config.path), (project, branch), sources, outcomes)
     return outcomes
@@ -241,6 +243,22 @@ def _name_left_sets(
                 else f"{row['doubled']} of them also in {configuration}; "
                 f"to remove them: trecho set remove {quoted} {where}"
             )
+        )
+
+
+def _name_configuration(source: Source, outcomes: list[Outcome]) -> None:
+    """A folder whose files another set has: say so where that is the configuration around it."""
+    path = find_config(source.root)
+    if path is None or not any("two source sets, " in line for o in outcomes for line in o.failed):
+        return
+    try:
+        named = [s.set_name for s in load_config(path).sources if _overlap(s.root, source.root)]
+    except UsageError:
+        return  # it is not what was asked for
+    if named:
+        note(
+            f"note: {path} reads this folder as source set {' and '.join(named)}; "
+            f"to bring it as that: trecho sync --config {shlex.quote(str(path))}"
         )
 
 

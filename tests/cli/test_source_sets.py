@@ -172,6 +172,19 @@ def test_a_folder_that_gets_a_configuration__is_named_with_the_command_that_ends
     assert documents(dsn) == {"guia": ["guia/a.md"], "wiki": ["wiki/b.md", "wiki/c.md"]}
 
 
+def test_a_folder_that_a_configuration_reads__is_said_to_be_its(trecho: CLI, dsn: str, folder: Path) -> None:
+    config = folder / "trecho.toml"
+    config.write_text(toml("guia=guia", "as notas=wiki"))
+    sync(trecho, dsn, "--config", config)
+    ran = sync(trecho, dsn, folder / "wiki", code=7)
+    assert "0 written, 0 removed, 0 unchanged, 2 failed;" in ran.err
+    line = next(line for line in ran.err.splitlines() if line.startswith("note: "))
+    assert f"{config} reads this folder as source set as notas;" in line
+    again = trecho(*command_of(line), "--no-embed", dsn=dsn)
+    assert again.code == 0 and "0 written, 0 removed, 2 unchanged;" in again.err
+    assert set(documents(dsn)) == {"guia", "as notas"}
+
+
 def test_a_folder_beside_a_configuration__is_not_named_where_no_file_is_in_both(
     trecho: CLI, dsn: str, folder: Path
 ) -> None:
