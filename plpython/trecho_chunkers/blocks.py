@@ -48,10 +48,6 @@ _BLANK_LINE = re.compile(r"\n[ \t]*+(?=\n)")
 _INDENTED = re.compile(r" {4}| {0,3}\t")
 _WHITE = re.compile(r"[ \t]*+")
 
-_FENCE_CLOSE = {
-    "`": re.compile(r"\n {0,3}+(`{3,}+)[ \t]*+(?=\n)"),
-    "~": re.compile(r"\n {0,3}+(~{3,}+)[ \t]*+(?=\n)"),
-}
 _FENCE_AT = re.compile(r"`{3,}+(?=[^`\n]*+\n)|~{3,}+")
 _FENCE_CLOSE_AT = {
     "`": re.compile(r"(`{3,}+)[ \t]*+(?=\n)"),
@@ -205,8 +201,14 @@ class _Paragraphs:
         first = self._line
         if first == line:
             return -1
-        for blank in _BLANK_LINE.finditer(body, self._seen, line + 1):
-            first = blank.end()
+        empty = body.rfind("\n\n", self._seen, line + 1)
+        if empty >= 0:
+            first = empty + 1
+        # Blank lines that hold blanks: only these can come after the last empty one.
+        after = max(first, self._seen)
+        if body.find(" \n", after, line + 1) >= 0 or body.find("\t\n", after, line + 1) >= 0:
+            for blank in _BLANK_LINE.finditer(body, after, line + 1):
+                first = blank.end()
         self._seen = line
         # Indented lines before a paragraph are code; after its first line they would belong to it.
         while first < line and _INDENTED.match(body, first + 1):
@@ -244,12 +246,16 @@ def _after_definitions(body: str, first: int, line: int) -> int:
 
 def _fence_end(body: str, at: int, mark: str, length: int) -> int:
     """The line feed after the closing fence, else the last one."""
-    close = _FENCE_CLOSE[mark]
+    close, run = _FENCE_CLOSE_AT[mark], mark * length
     at = body.find("\n", at)
-    while (found := close.search(body, at)) is not None:
-        at = found.end()
-        if found.end(1) - found.start(1) >= length:
-            return at
+    while (found := body.find(run, at)) >= 0:
+        line = body.rfind("\n", at, found)
+        closing = None
+        if found - line <= 4 and not body[line + 1 : found].strip(" "):
+            closing = close.match(body, found)
+        at = body.find("\n", found + length)
+        if closing is not None:
+            return closing.end()
     return len(body) - 1
 
 
@@ -257,7 +263,14 @@ def _html_end(body: str, html: re.Match[str]) -> int:
     """The line feed after an HTML block."""
     end = _HTML_END.get(html.lastindex or 0)
     if end is None:
-        blank = _BLANK_LINE.search(body, html.start())
+        start = html.start()
+        empty = body.find("\n\n", start)
+        if empty < 0:
+            empty = len(body) - 1
+        # A line of blanks may come before.
+        if body.find(" \n", start, empty) < 0 and body.find("\t\n", start, empty) < 0:
+            return empty
+        blank = _BLANK_LINE.search(body, start)
         return blank.start() if blank else len(body) - 1
     found = end.search(body, html.start())
     return body.find("\n", found.end()) if found else len(body) - 1

@@ -67,9 +67,8 @@ def reach(text: str, start: int, end: int, budget: Budget) -> int:
         if len(encoded) > budget.max_bytes:
             limit = start + len(encoded[: budget.max_bytes].decode("utf-8", "ignore"))
     if text.count("\n", start, limit) >= budget.max_lines:
-        limit = start - 1
-        for _ in range(budget.max_lines):
-            limit = text.find("\n", limit + 1)
+        lines = text[start:limit].split("\n", budget.max_lines)
+        limit -= len(lines[-1]) + 1
     return limit
 
 

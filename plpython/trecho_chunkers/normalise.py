@@ -14,7 +14,7 @@ import unicodedata
 _CHANGING = (
     "[^\x00-\u02ff\u0370-\u0373\u0375-\u037d\u037f-\u0386\u0388-\u0482\u048a-\u0590\u1e00-\u1eff"
     "\u2002-\u20cf\u20f1-\u2125\u2127-\u2129\u212c-\u2328\u232b-\u2adb\u2add-\u2cee"
-    "\u3000-\u3029\u3030-\u3098\u309b-\ua66e\uac00-\ud7a3\ue000-\uf8ff\ufe30-\uffff"
+    "\u3000-\u3029\u3030-\u3098\u309b-\ua66e\uac00-\ud7a3\ue000-\uf8ff\ufe00-\ufe1f\ufe30-\uffff"
     "\U0001f000-\U0001faff\U00020000-\U0002f7ff]"
 )
 _MAY_CHANGE = re.compile(_CHANGING)

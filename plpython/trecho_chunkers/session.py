@@ -25,6 +25,10 @@ _ROLES = ("role", "speaker", "author", "sender", "from", "name", "type")
 _TIMES = ("at", "timestamp", "time", "created_at", "ts", "date")
 _SPEAKER_MAX_CHARS = 100
 
+_DECODER = json.JSONDecoder()
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+_new = tuple.__new__  # a NamedTuple without the call in between
+
 _SPACE = re.compile(r"[ \t\n\r]*+")
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 _TURN = re.compile(
@@ -127,18 +131,20 @@ def _json_events(text: str, deadline: Deadline) -> Events | None:
         if not any(isinstance(event.value, dict) for event in found):
             return None
     session_id = _session_field(fields)
-    lines = Lines(text)
     parts: list[str] = []
     turns: list[Turn] = []
-    at = 0
-    for event in found:
-        deadline.check()
-        if session_id is None and isinstance(event.value, dict):
-            session_id = _session_field(event.value)
-        speaker, body = _rendered(event.value)
+    at = done = 0
+    line = 1  # that `done` is on
+    for index, (value, start, end) in enumerate(found):
+        if not index & 255:
+            deadline.check()
+        if session_id is None and isinstance(value, dict):
+            session_id = _session_field(value)
+        speaker, body = _rendered(value)
         rendered = normalise(_NOT_TEXT.sub("\ufffd", f"{speaker} {body}" if speaker else body))
-        first, last = lines.at(event.start), lines.at(event.end)
-        turns.append(Turn(at, at + len(rendered), speaker[:_SPEAKER_MAX_CHARS], first, last))
+        first = line + text.count("\n", done, start)
+        done, line = end, first + text.count("\n", start, end)
+        turns.append(_new(Turn, (at, at + len(rendered), speaker[:_SPEAKER_MAX_CHARS], first, line)))
         parts.append(rendered)
         at += len(rendered) + 2
     metadata: dict[str, Json] = {}
@@ -152,7 +158,7 @@ def _whole(text: str, fields: dict[str, Any]) -> Iterator[_Event]:
 
     Raises: ValueError when it is neither.
     """
-    decoder = json.JSONDecoder()
+    decoder = _DECODER
     at = _after_space(text, 0)
     if text[at] == "[":
         at = yield from _elements(text, at, decoder)
@@ -200,17 +206,20 @@ def _elements(text: str, at: int, decoder: json.JSONDecoder) -> Generator[_Event
 def _json_lines(text: str) -> list[_Event]:
     """One event a line; a line that is no JSON is an event of plain text, so that nothing is lost."""
     events: list[_Event] = []
+    decode = _DECODER.decode
     at = 0
     for line in text.split("\n"):
-        if line.strip():
+        end = at + len(line)
+        opening = line.lstrip()[:1]
+        if opening:
             value: Any = line
-            if line.lstrip()[0] in '[{"':
+            if opening in '[{"':
                 try:
-                    value = json.loads(line)
+                    value = decode(line)
                 except (ValueError, RecursionError):
                     value = line
-            events.append(_Event(value, at, at + len(line)))
-        at += len(line) + 1
+            events.append(_new(_Event, (value, at, end)))
+        at = end + 1
     return events
 
 
@@ -228,6 +237,8 @@ def _rendered(event: Any) -> tuple[str, str]:
     """Who speaks, as `role (at):`, and the text."""
     if not isinstance(event, dict):
         return "", _text_of(event)
+    if not event:
+        return "", "{}"
     inner = event.get("message")
     source = inner if isinstance(inner, dict) else event
     role = _first_scalar(source, _ROLES)
@@ -249,9 +260,9 @@ def _rendered(event: Any) -> tuple[str, str]:
 
 def _first_scalar(event: dict[str, Any], keys: tuple[str, ...]) -> str:
     for key in keys:
-        if key not in event:
+        value = event.get(key)
+        if value is None:
             continue
-        value = event[key]
         if isinstance(value, (str, int, float)) and not isinstance(value, bool) and str(value).strip():
             return " ".join(str(value).split())
     return ""
@@ -269,7 +280,7 @@ def _text_of(value: Any) -> str:
 
 
 def _dumped(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return _encode(value)
 
 
 # --- transcripts -------------------------------------------------------------------------------------------
