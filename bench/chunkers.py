@@ -7,12 +7,17 @@ group it measures, file by file in turn, so that a busy machine is busy for all 
 
 - `parse alone`: tree-sitter's parser through the same binding on the same bytes (code only);
 - `trecho`: the chunker in this process; `trecho in SQL`: trecho.chunk on a warm backend over a table of the same
-  files, less the reading of the table (with --dsn, on a database that is migrated);
-- those of semantic-text-splitter, LangChain, LlamaIndex and chonkie that are installed (bench/peers.txt), with pieces
-  of up to 1,500 characters. Those marked `syntax` cut by a parser's tree.
+  files, less the reading of the table (with --dsn, on a database that is migrated); `parse alone in SQL`: the parser
+  in that same backend, through PL/Python (where the role may create such a function);
+- those of semantic-text-splitter, LangChain, LlamaIndex and chonkie that are installed (bench/peers.txt). Those marked
+  `syntax` cut by a parser's tree.
+
+All get the same texts, one after the other, and the same budget of 1,500 characters (ours holds 60 lines besides). All
+say where a piece stands, in lines (ours), in characters of the file (semantic-text-splitter, LangChain on code), or in
+characters of the section (LangChain on Markdown); LlamaIndex is let off that, and off making its nodes.
 
 Time is CPU time of the thread (of the backend, where /proc shows it); the figure is the sum of each file's best
-round. `over` counts pieces over 6,000 bytes. Put `PYTHON` of another version in front to measure that one.
+round, in SQL of each group of files. `over` counts pieces over 6,000 bytes. Another Python measures itself.
 """
 
 from __future__ import annotations
@@ -141,7 +146,10 @@ def _semantic(language: str) -> Iterator[tuple[str, Splitter]]:
         splitter = module.MarkdownSplitter(CHUNK_CHARS)
     else:
         splitter = module.CodeSplitter(_native(language).language(), CHUNK_CHARS)
-    yield "semantic-text-splitter (syntax)", lambda _path, text: list(splitter.chunks(text))
+    yield (
+        "semantic-text-splitter (syntax)",
+        lambda _path, text: [piece for _, piece in splitter.chunk_indices(text)],
+    )
 
 
 def _langchain(language: str) -> Iterator[tuple[str, Splitter]]:
@@ -151,7 +159,7 @@ def _langchain(language: str) -> Iterator[tuple[str, Splitter]]:
         headers = module.MarkdownHeaderTextSplitter(
             [("#", "h1"), ("##", "h2"), ("###", "h3")], strip_headers=False
         )
-        splitter = recursive(chunk_size=CHUNK_CHARS, chunk_overlap=0)
+        splitter = recursive(chunk_size=CHUNK_CHARS, chunk_overlap=0, add_start_index=True)
 
         def split(_path: str, text: str) -> list[str]:
             return [piece.page_content for piece in splitter.split_documents(headers.split_text(text))]
@@ -160,8 +168,13 @@ def _langchain(language: str) -> Iterator[tuple[str, Splitter]]:
         return
     known = {"rust": "rust", "typescript": "ts", "python": "python", "go": "go", "javascript": "js"}
     if language in known:
-        splitter = recursive.from_language(known[language], chunk_size=CHUNK_CHARS, chunk_overlap=0)
-        yield "langchain recursive", lambda _path, text: list(splitter.split_text(text))
+        splitter = recursive.from_language(
+            known[language], chunk_size=CHUNK_CHARS, chunk_overlap=0, add_start_index=True
+        )
+        yield (
+            "langchain recursive",
+            lambda _path, text: [piece.page_content for piece in splitter.create_documents([text])],
+        )
 
 
 def _llama_index(language: str) -> Iterator[tuple[str, Splitter]]:
@@ -218,7 +231,8 @@ def in_process(language: str, files: list[Document], rounds: int) -> list[Row]:
     for path, text in files:
         best = dict.fromkeys(running, float("inf"))
         for number in range(rounds):
-            for name, splitter in running.items():
+            # Forth and back, so that nobody always finds the caches as the same other one left them.
+            for name, splitter in list(running.items())[:: 1 if number % 2 else -1]:
                 begin = _cpu()
                 try:
                     pieces = splitter(path, text)
@@ -242,30 +256,61 @@ def in_process(language: str, files: list[Document], rounds: int) -> list[Row]:
     return [Row(name, taken[name] / 1e6 / spent[name], *counts[name]) for name in running if spent[name]]
 
 
-def in_sql(dsn: str, files: list[Document], rounds: int) -> Row:
+# The least that a function in PL/Python does to parse a text.
+_PARSE_IN_SQL = """
+CREATE FUNCTION pg_temp.parse_alone(content text) RETURNS integer LANGUAGE plpython3u AS $py$
+if "parser" not in SD:
+    import importlib
+    import tree_sitter
+    SD["parser"] = tree_sitter.Parser(tree_sitter.Language(importlib.import_module("{module}").{function}()))
+SD["parser"].parse(content.encode())
+return 1
+$py$
+"""
+_GROUPS = 24
+
+
+def in_sql(dsn: str, language: str, files: list[Document], rounds: int) -> list[Row]:
     """trecho.chunk over a table of the files, on a warm backend; the time of reading the table is taken off."""
     psycopg = importlib.import_module("psycopg")
+    work = {
+        "reading": "SELECT sum(length(content)), 0 FROM files WHERE part = %s",
+        "trecho in SQL": "SELECT sum(length(c.content)), count(*)"
+        " FROM files AS f, trecho.chunk(f.path, f.content) AS c WHERE f.part = %s",
+    }
     with psycopg.connect(dsn, autocommit=True) as conn:
         clock = _backend_clock(conn.info.backend_pid)
-        conn.execute("CREATE TEMP TABLE files (path text, content text)")
+        conn.execute("CREATE TEMP TABLE files (path text, content text, part integer)")
         with conn.cursor() as cursor, cursor.copy("COPY files FROM STDIN") as copy:
-            for file in files:
-                copy.write_row(file)
+            for number, file in enumerate(files):
+                copy.write_row((*file, number * _GROUPS // len(files)))
         conn.execute("ANALYZE files")
-        whole = (
-            "SELECT count(*), sum(length(c.content)) FROM files AS f, trecho.chunk(f.path, f.content) AS c"
-        )
-        count = conn.execute(whole).fetchone()[0]  # warms up
-        reading = cutting = float("inf")
-        for _ in range(rounds):
-            begin = clock()
-            conn.execute("SELECT sum(length(content)) FROM files").fetchone()
-            reading = min(reading, clock() - begin)
-            begin = clock()
-            conn.execute(whole).fetchone()
-            cutting = min(cutting, clock() - begin)
+        grammar = languages.GRAMMARS.get(language)
+        if grammar is not None:
+            try:
+                conn.execute(_PARSE_IN_SQL.format(module=grammar.module, function=grammar.function))
+                parse = "SELECT sum(pg_temp.parse_alone(content)), 0 FROM files WHERE part = %s"
+                work = {"parse alone in SQL": parse, **work}
+            except psycopg.Error as error:
+                print(f"the parser alone is not measured in SQL: {error}", file=sys.stderr)
+        best = {(name, part): float("inf") for name in work for part in range(_GROUPS)}
+        count = 0
+        for number in range(rounds + 1):
+            for name, query in list(work.items())[:: 1 if number % 2 else -1]:
+                for part in range(_GROUPS):
+                    begin = clock()
+                    found = conn.execute(query, (part,)).fetchone()
+                    if number:  # the first one warms up
+                        best[name, part] = min(best[name, part], clock() - begin)
+                    else:
+                        count += found[1]
     size = sum(len(text.encode()) for _, text in files)
-    return Row("trecho in SQL", size / 1e6 / (cutting - reading), count, 0)
+    spent = {name: sum(best[name, part] for part in range(_GROUPS)) for name in work}
+    reading = spent.pop("reading")
+    return [
+        Row(name, size / 1e6 / (seconds - reading), count if name == "trecho in SQL" else 0, 0)
+        for name, seconds in spent.items()
+    ]
 
 
 def _backend_clock(pid: int) -> Callable[[], float]:
@@ -283,12 +328,13 @@ def _backend_clock(pid: int) -> Callable[[], float]:
 
 def show(language: str, files: list[Document], rows: list[Row], as_json: bool) -> None:
     size = sum(len(text.encode()) for _, text in files)
-    floor = next((row.mb_per_s for row in rows if row.name == "parse alone"), None)
+    speeds = {row.name: row.mb_per_s for row in rows}
     head = {"language": language, "files": len(files), "mb": round(size / 1e6, 2)}
     head["python"] = sys.version.split()[0]
     if not as_json:
         print(f"\n{language}: {len(files)} files, {size / 1e6:.2f} MB, Python {head['python']}")
     for row in rows:
+        floor = speeds.get("parse alone in SQL" if "in SQL" in row.name else "parse alone")
         share = None if floor is None else round(row.mb_per_s / floor, 3)
         if as_json:
             figures = {"of_parse_alone": share, **row._asdict(), "mb_per_s": round(row.mb_per_s, 2)}
@@ -321,7 +367,8 @@ def main() -> None:
             continue
         rows = in_process(language, files, options.rounds)
         if options.dsn:
-            rows.insert(1 + (rows[0].name == "parse alone"), in_sql(options.dsn, files, options.rounds))
+            at = 1 + (rows[0].name == "parse alone")
+            rows[at:at] = in_sql(options.dsn, language, files, options.rounds)
         show(language, files, rows, options.json)
 
 
