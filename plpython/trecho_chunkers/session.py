@@ -30,6 +30,7 @@ _encode = json.JSONEncoder(ensure_ascii=False).encode
 _new = tuple.__new__  # a NamedTuple without the call in between
 
 _SPACE = re.compile(r"[ \t\n\r]*+")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 _TURN = re.compile(
     r"^(?:\[[^\]\n]{1,40}\][ \t]*|[0-9][0-9T:./-]{3,30}[ \t]+(?:-[ \t]+)?|#{1,6}[ \t]+)?"
@@ -230,7 +231,9 @@ def _after_space(text: str, at: int) -> int:
 
 def _session_field(fields: dict[str, Any]) -> Json:
     value = fields.get("session_id", fields.get("sessionId"))
-    return value if isinstance(value, (str, int)) and not isinstance(value, bool) else None
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _rendered(event: Any) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trecho_chunkers import code
+from trecho_chunkers import code, parsing
 from trecho_chunkers.model import Deadline, Settings
 from trecho_chunkers.normalise import normalise
 
@@ -131,3 +131,44 @@ def test_laws__hold_on_any_text_as_yaml(raw: str, chosen: Settings) -> None:
 @settings(max_examples=5000, deadline=None)
 def test_laws__hold_on_much_generated_text(path: str, raw: str, chosen: Settings) -> None:
     check_laws(path, raw, chosen)
+
+
+RUST = [
+    "// um\n",
+    "/// dois\n",
+    "//! três\n",
+    "    // quatro\n",
+    "/* cinco */\n",
+    "/*\n// seis */\n",
+    "/*!\n// sete */\n",
+    "#[attr]\n",
+    "#[attr] // oito\n",
+    "fn f() {}\n",
+    "fn f() {} // nove\n",
+    "struct S;\n\n",
+    "use a::b; // dez\n",
+    'm!(r"\n// onze");\n',
+    'm! {\n"\n// doze"\n}\n',
+    "impl A {\n    // treze\n    /// catorze\n    fn m() {}\n    const C: u8 = 1;\n}\n",
+    "\n",
+    " \n",
+    "\u3000",
+]
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(st.sampled_from(RUST), max_size=25).map("".join),
+    st.sampled_from([Settings(), Settings(container_max_lines=2)]),
+)
+def test_rust__comments_found_in_the_bytes_are_those_of_the_query(text: str, chosen: Settings) -> None:
+    """What a text with errors takes from the tree, any other text takes from its lines."""
+    loaded = parsing.load("rust")
+    data, deadline = text.encode(), Deadline(60_000)
+    tree = parsing.parse(loaded, data, deadline)
+    assert tree is not None
+    cut = [
+        code._Cutter(loaded, data, text, chosen, deadline, with_query).cut(tree.root_node)
+        for with_query in (False, True)
+    ]
+    assert tree.root_node.has_error or cut[0] == cut[1]

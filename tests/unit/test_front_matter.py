@@ -10,7 +10,7 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from nasty import texts
-from trecho_chunkers.front_matter import UNREAD, read, resolve_plain
+from trecho_chunkers.front_matter import UNREAD, _fields, _Reader, read, resolve_plain
 from trecho_chunkers.normalise import normalise
 
 
@@ -147,3 +147,47 @@ def test_read__never_raises_on_any_text(text: str) -> None:
     matter = read(ready)
     assert 0 <= matter.body_start <= len(ready)
     json.dumps(matter.metadata, allow_nan=False).encode()
+
+
+FIELD_PARTS = [
+    "a",
+    "title",
+    "ms.x",
+    "é",
+    ": ",
+    ":",
+    " ",
+    '"',
+    "#",
+    " #",
+    "1",
+    "1.5",
+    "true",
+    "~",
+    "-",
+    "[",
+    "\\",
+    "\t",
+    "\n",
+]
+
+
+@settings(max_examples=500)
+@given(st.lists(st.sampled_from([*FIELD_PARTS, "\nkey: ", '\nk: "x"']), max_size=12).map("".join))
+def test_fields_of_one_line__are_read_as_the_whole_reader_reads_them(text: str) -> None:
+    block = f"k: v{text}\n"
+    fields = _fields(block)
+    if fields is not None:
+        assert json.dumps(fields) == json.dumps(_Reader(block).document())
+
+
+def test_fields_of_one_line__need_no_reader() -> None:
+    block = 'title: Um título\nms.date: 05/06/2017\nid: "58"\nn: 12\nurl: https://a.b/c#d\n'
+    assert _fields(block) == {
+        "title": "Um título",
+        "ms.date": "05/06/2017",
+        "id": "58",
+        "n": 12,
+        "url": "https://a.b/c#d",
+    }
+    assert _fields("a: b: c\n") is None and _fields("a: [b]\n") is None

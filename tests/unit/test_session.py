@@ -116,6 +116,17 @@ def test_transcripts__are_slices_in_order_under_the_cap_that_lose_nothing(
     assert chunks == chunk_session(text, chosen)
 
 
+@pytest.mark.parametrize("name", ["session_id", "sessionId"])
+def test_session_id__with_half_a_character_is_as_good_as_any(name: str) -> None:
+    text = json.dumps([{name: "a\ud800", "text": "x"}])
+    found = describe("s/a.json", text, "session").session_id
+    assert (
+        found
+        == describe("s/b.json", text, "session").session_id
+        != describe("s/a.json", "[]", "session").session_id
+    )
+
+
 def test_session_id__comes_from_the_file_else_its_stem_else_its_path() -> None:
     named = "9b2f0c3e-1111-4222-8333-444455556666"
     own = json.dumps({"session_id": named.upper(), "events": []})

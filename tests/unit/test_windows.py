@@ -12,12 +12,35 @@ from nasty import texts
 from trecho_chunkers import Chunk, Settings, chunk
 from trecho_chunkers.identity import content_hash
 from trecho_chunkers.model import Deadline
-from trecho_chunkers.windows import window_spans
+from trecho_chunkers.windows import _bounds_of_short_lines, _line_starts, _sliding_bounds, window_spans
 
 STABLE = Settings(stable_windows=True)
 LINES = st.lists(st.sampled_from(["a", "b", "}", "", "x = 1", "é" * 40, "y" * 70]), max_size=120).map(
     "\n".join
 )
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    LINES | st.lists(st.text("a ", max_size=90), max_size=60).map("\n".join),
+    st.integers(1, 12).flatmap(lambda most: st.tuples(st.just(most), st.integers(0, most - 1))),
+    st.sampled_from([64, 100, 200, 6000]),
+    st.data(),
+)
+def test_windows__of_short_lines_are_found_without_a_list_of_lines(
+    text: str, height: tuple[int, int], cap: int, data: st.DataObject
+) -> None:
+    chosen = Settings(window_lines=height[0], window_overlap_lines=height[1], chunk_max_bytes=cap)
+    start = text.rfind("\n", 0, data.draw(st.integers(0, len(text)))) + 1
+    end = data.draw(st.integers(start, len(text)))
+    deadline = Deadline(60_000)
+    found = _bounds_of_short_lines(text, start, end, chosen, deadline)
+    starts = _line_starts(text, start, end)
+    slow = [(starts[first], starts[last]) for first, last in _sliding_bounds(text, starts, chosen, deadline)]
+    if found is None:
+        assert not text[start:end].isascii() or any(len(line) >= cap for line in text[start:end].split("\n"))
+    else:
+        assert [(begin, finish) for begin, finish, _ in found] == slow
 
 
 def new_hashes(before: list[Chunk], after: list[Chunk]) -> int:
