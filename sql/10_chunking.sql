@@ -6,8 +6,8 @@ CREATE OR REPLACE FUNCTION trecho.content_hash(
     content text
 )
 RETURNS bytea      -- 32 bytes
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
--- No SET clause, so that it is inlined; every name is qualified.
+-- No SET clause, and not IMMUTABLE, which convert_to is not: else it would not be inlined. Every name is qualified.
+LANGUAGE sql STABLE PARALLEL SAFE
 AS $function$
     SELECT pg_catalog.sha256(pg_catalog.convert_to(source, 'UTF8') OPERATOR(pg_catalog.||) '\x00'::pg_catalog.bytea
            OPERATOR(pg_catalog.||) pg_catalog.convert_to(symbol, 'UTF8') OPERATOR(pg_catalog.||) '\x00'::pg_catalog.bytea

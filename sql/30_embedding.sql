@@ -17,7 +17,7 @@ REVOKE ALL ON FUNCTION trecho._embedding_text(text, text, text) FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION trecho._passage_hash(p_context text, p_content text)
 RETURNS bytea
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
+LANGUAGE sql STABLE PARALLEL SAFE  -- as convert_to is: declared IMMUTABLE it would not be inlined
 RETURN sha256(convert_to(trecho._embedding_text(NULL, p_context, p_content), 'UTF8'));
 COMMENT ON FUNCTION trecho._passage_hash(text, text) IS 'SHA-256 of what is embedded less the prefix: the same in versions that differ in their prefix.';
 REVOKE ALL ON FUNCTION trecho._passage_hash(text, text) FROM PUBLIC;
@@ -444,16 +444,16 @@ COMMENT ON FUNCTION trecho.claim_embeddings(text, integer, bigint, interval, int
 REVOKE ALL ON FUNCTION trecho.claim_embeddings(text, integer, bigint, interval, integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.claim_embeddings(text, integer, bigint, interval, integer) TO trecho_writer;
 
--- NaN and infinity cannot get here: the type vector refuses them.
+-- NaN and infinity cannot get here: the type vector refuses them. Without format(), which is not immutable, so that it is inlined.
 CREATE OR REPLACE FUNCTION trecho._check_embedding(p_embedding @extschema:vector@.vector, p_dim integer)
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE
     WHEN p_embedding IS NULL THEN 'is NULL'
-    WHEN @extschema:vector@.vector_dims(p_embedding) <> 768 THEN format('has %s numbers instead of 768', @extschema:vector@.vector_dims(p_embedding))
+    WHEN @extschema:vector@.vector_dims(p_embedding) <> 768 THEN 'has ' || @extschema:vector@.vector_dims(p_embedding)::text || ' numbers instead of 768'
     WHEN @extschema:vector@.vector_norm(p_embedding) < 1e-6 THEN 'is zero'
     WHEN p_dim < 768 AND @extschema:vector@.vector_norm(@extschema:vector@.subvector(p_embedding, p_dim + 1, 768 - p_dim)) > 0
-        THEN format('has numbers after the %s of its model', p_dim)
+        THEN 'has numbers after the ' || p_dim::text || ' of its model'
 END;
 COMMENT ON FUNCTION trecho._check_embedding(@extschema:vector@.vector, integer) IS 'What is wrong with a vector of a model of p_dim numbers; NULL when nothing.';
 REVOKE ALL ON FUNCTION trecho._check_embedding(@extschema:vector@.vector, integer) FROM PUBLIC;

@@ -684,7 +684,7 @@ CREATE FUNCTION trecho._pass_lock_key(p_project text)
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._passage_hash(p_context text, p_content text)
     RETURNS bytea
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER
     -- owner trecho_owner, rights trecho_owner=execute
 CREATE FUNCTION trecho._passage_prefix(p_index_version integer)
     RETURNS text
@@ -932,7 +932,7 @@ CREATE FUNCTION trecho.configure(recipe jsonb)
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
 CREATE FUNCTION trecho.content_hash(source text, symbol text, content text)
     RETURNS bytea
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY INVOKER
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
 CREATE FUNCTION trecho.describe(path text, content text, scope text, project text DEFAULT 'default'::text, OUT title text, OUT doc_id text, OUT doc_id_claimed boolean, OUT language text, OUT session_id uuid, OUT metadata jsonb)
     RETURNS record

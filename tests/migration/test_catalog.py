@@ -129,3 +129,22 @@ def test_errors__of_a_wrong_argument_say_what_to_do(shared_db):
     ]
     assert len(raised) > 40
     assert [(name, statement) for name, statement in raised if not re.search(r"\bHINT\b", statement)] == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "trecho.content_hash(d.path, d.title, d.language)",
+        "trecho._passage_hash(d.title, d.language)",
+        "trecho._embedding_text(d.path, d.title, d.language)",
+        "trecho._check_embedding(c.embedding, c.chunk_max_bytes)",
+        "trecho.search_text_1(d.title)",
+        "trecho.search_vector_1(d.title, d.language)",
+    ],
+)
+def test_inlining__a_function_of_every_row_costs_no_call(shared_db, call):
+    rows = shared_db.execute(
+        f"EXPLAIN (VERBOSE, COSTS off) SELECT {call} FROM trecho.documents AS d, trecho.chunks AS c".encode()
+    ).fetchall()
+    name = call.partition("(")[0]
+    assert not [row for row in rows if f"{name}(" in row["QUERY PLAN"]]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from handbook import write_handbook
 
+from trecho import secrets_gate
 from trecho.errors import ExitCode
 from trecho.secrets_gate import GateBroken, batches_per_scan, screen, suspicions
 
@@ -29,6 +30,7 @@ HELD = {
     "sql": "CREATE ROLE a PASSWORD 'k9#mQ2vL'",
     "code": 'password = "tr0ub4dor"',
     "header": "Authorization: Bearer abcdef1234567890abcdef",
+    "credential": "credential: Zx81kQ7pLm42vB9s",
     "json": '"api_key": "9f86d081884c7d659a2feaa0c55ad015"',
 }
 LET_THROUGH = {
@@ -158,3 +160,7 @@ def test_prose_that_speaks_of_secrets_reaches_no_detector(tmp_path: Path) -> Non
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_every_word_that_is_looked_for_holds_a_root() -> None:
+    assert all(any(root in word for root in secrets_gate._ROOTS) for word in secrets_gate._WORDS)
