@@ -319,9 +319,9 @@ def measure(dsn: str, folder: Path, real: bool) -> dict[str, Any]:
     provider = Instant()
     files = sorted(folder.rglob("*.md"))
 
-    def embed(conn: Connection, tell: Callable[[int, int], None]) -> tuple[int, int]:
+    def embed(conn: Connection, tell: Callable[[int, int], None]) -> tuple[int, int, int]:
         report = embed_pending(dsn, provider=provider, on_progress=tell)  # type: ignore[arg-type]
-        return report.texts, report.provider_calls
+        return report.texts, report.provider_calls, report.failed
 
     def sync(with_vectors: bool = True) -> Outcome:
         outcome = run_pass(

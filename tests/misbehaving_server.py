@@ -1,7 +1,7 @@
 """An OpenAI-compatible embeddings server for tests that misbehaves as told and counts what it is sent.
 
 A fault is a word: 429, 429-after, 429-date, 500, 503, hang, drip, cut, cut-early, truncated, not-json, count, shuffled,
-unnumbered, size, nan, infinity, zeros, text, refuse, 401, 404, quota. Faults come from a list used up request by request
+unnumbered, size, nan, infinity, zeros, text, raw, refuse, 401, 404, quota, 301 to 308. Faults come from a list used up request by request
 (`faults`), or from the texts of the request (`poison`).
 """
 
@@ -45,7 +45,8 @@ class MisbehavingServer:
         self.poison: Callable[[str], str | None] = lambda text: None
         self.always: str | None = None
         self.hang_s = 5.0
-        self.refusal: bytes | None = None  # body of the fault refuse
+        self.refusal: bytes | None = None  # body of an answer that is no success
+        self.raw = b""  # whole body of the fault raw
         self.texts: Counter[str] = Counter()
         self.answered: Counter[str] = Counter()  # sent in an answer without a fault
         self.requests: list[dict[str, Any]] = []
@@ -137,11 +138,13 @@ class _Handler(BaseHTTPRequestHandler):
             "401": 401,
             "404": 404,
             "quota": 429,
-        }
+        } | {str(status): status for status in (301, 302, 303, 307, 308)}
         if fault in errors:
             extra = {}
             if fault == "429-after":
                 extra["Retry-After"] = "1"
+            if fault.startswith("30"):
+                extra["Location"] = f"{state.url}/embeddings"
             if fault == "429-date":
                 extra["Retry-After"] = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
             error = {
@@ -179,6 +182,8 @@ class _Handler(BaseHTTPRequestHandler):
         answer = json.dumps({"object": "list", "data": rows, "model": body["model"]}).encode()
         if fault == "truncated":
             answer = answer[: len(answer) // 2]
+        if fault == "raw":
+            answer = state.raw
         if fault == "not-json":
             answer = b"<html>busy</html>"
         if fault is None or fault == "shuffled":

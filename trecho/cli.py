@@ -47,6 +47,10 @@ LONGEST_SECONDS = 2_147_483
 NEED_NOT_BE_UTF8 = {"files", "script", "trace", "config", "repo", "directory"}
 
 
+# Commands whose arguments may be empty: a question nobody has typed yet finds nothing.
+MAY_BE_EMPTY = {"search", "evidence"}
+
+
 class Command(Protocol):
     """What a module of COMMANDS offers."""
 
@@ -168,8 +172,9 @@ def _run(argv: Sequence[str]) -> int:
     if args.command is None:
         raise UsageError("no command given", hint="trecho --help lists the commands.")
     if args.dsn is not None and not args.dsn.strip():
-        # An unset variable in a script must not mean whatever database is found otherwise.
         raise UsageError("--dsn is empty", hint="Give a DSN, or leave --dsn out to use TRECHO_DSN.")
+    if args.command not in MAY_BE_EMPTY:
+        _refuse_empty(argv)
     _check_values(args)
     module = cast(Command, importlib.import_module(COMMANDS[args.command]))
     try:
@@ -184,6 +189,15 @@ def _run(argv: Sequence[str]) -> int:
         from trecho.db import explain_missing, find_dsn
 
         raise explain_missing(find_dsn(args.dsn), known) from error
+
+
+def _refuse_empty(argv: Sequence[str]) -> None:
+    """An unset variable of a script must not mean the default, or the folder it is run in."""
+    for before, given in zip(["", *argv], argv, strict=False):
+        option, sign, value = given.partition("=")
+        if not given or (option.startswith("--") and sign and not value):
+            name = option or (before if before.startswith("-") else "an argument")
+            raise UsageError(f"{name} is empty", hint="Give it a value, or leave it out to use the default.")
 
 
 def _check_values(args: argparse.Namespace) -> None:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pathspec
-
 from trecho.errors import UsageError
+from trecho.exclusions import compile_patterns
 
 FILE_NAME = "trecho.toml"
 SCOPES = ("docs", "adr", "session", "code")
@@ -42,13 +41,9 @@ class Source:
 
     def matcher(self) -> Callable[[str], bool]:
         """Says whether the patterns want a path (relative to the source): some of include, none of exclude."""
-        try:
-            include = pathspec.GitIgnoreSpec.from_lines(self.include)
-            exclude = pathspec.GitIgnoreSpec.from_lines(self.exclude)
-        except ValueError as error:
-            raise UsageError(
-                f"source set {self.set_name!r}: {error}", hint="Write patterns in gitignore syntax."
-            ) from error
+        where = f"source set {self.set_name!r}"
+        include = compile_patterns(f"{where}: include", self.include)
+        exclude = compile_patterns(f"{where}: exclude", self.exclude)
         # Most patterns are of the kind **/*.md, and most files end in what they say: no expression needs to be tried.
         plain = not any(pattern.startswith("!") for pattern in self.include)
         endings = tuple(pattern[4:] for pattern in self.include if plain and _ENDING.fullmatch(pattern))

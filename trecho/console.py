@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from datetime import datetime
 
 from trecho.errors import TrechoError
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def print_json(data: object) -> None:
@@ -42,8 +45,8 @@ def _plain(value: object) -> object:
 
 
 def note(text: str) -> None:
-    """A line for the person who waits."""
-    print(text, file=sys.stderr, flush=True)
+    """A line for the person who waits. What others wrote, such as a server or the name of a file, moves no terminal."""
+    print(_CONTROL.sub(lambda found: ascii(found[0])[1:-1], text), file=sys.stderr, flush=True)
 
 
 def print_error(error: TrechoError) -> None:

@@ -126,9 +126,21 @@ def connect(
         if key not in stated
     }
     try:
-        return psycopg.Connection.connect(dsn, autocommit=autocommit, row_factory=dict_row, **options)
+        conn = psycopg.Connection.connect(dsn, autocommit=autocommit, row_factory=dict_row, **options)
     except psycopg.OperationalError as error:
         raise explain(dsn, error) from error
+    _speak_plainly(conn, autocommit)
+    return conn
+
+
+def _speak_plainly(conn: Connection, autocommit: bool) -> None:
+    """Undo what a role or a database sets and no client of psycopg can read: the server announces both."""
+    wanted = {"DateStyle": "ISO", "standard_conforming_strings": "on"}
+    other = {k: v for k, v in wanted.items() if not (conn.info.parameter_status(k) or v).startswith(v)}
+    for name, value in other.items():
+        conn.execute("SELECT set_config(%s, %s, false)", (name, value))
+    if other and not autocommit:
+        conn.commit()
 
 
 @contextmanager

@@ -147,7 +147,7 @@ def _as_indexed(args: argparse.Namespace, dsn: str) -> argparse.Namespace:
     if found is None:
         return args
     repo, config = found
-    project, branch = args.project or config.project, args.branch or repo.current_branch() or "main"
+    project, branch = args.project or config.project, repo.branch(args.branch)
     with connection(dsn, application_name="trecho doctor", autocommit=True) as conn:
         if _indexed_commit(conn, project, branch) is None:
             return args
@@ -285,7 +285,7 @@ def _visit_commit(args: argparse.Namespace, conn: Connection, visit: Visit) -> t
     from trecho.git import Repository
 
     repo = Repository(args.repo)
-    branch = args.branch or repo.current_branch() or "main"
+    branch = repo.branch(args.branch)
     revision = _revision(args, repo)
     head = repo.commit(revision)
     if head is None:

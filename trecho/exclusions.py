@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from pathlib import Path
@@ -150,19 +150,34 @@ class Exclusions:
             ignore = (self.read_text(prefix + IGNORE_FILE) or "").splitlines()
             attributes = (self.read_text(prefix + ATTRIBUTES_FILE) or "").splitlines()
             found = (
-                _spec(prefix + IGNORE_FILE, ignore),
-                _spec(prefix + ATTRIBUTES_FILE, [line for text in attributes for line in _generated(text)]),
+                compile_patterns(prefix + IGNORE_FILE, ignore),
+                # git takes no offence at a pattern there that is none: it matches nothing.
+                Spec.from_lines(
+                    [line for text in attributes for line in _generated(text) if _fault(line) is None]
+                ),
             )
             self._rules[folder] = found
         return found
 
 
-def _spec(name: str, lines: list[str]) -> Spec:
-    """The rules of a file. Raises: UsageError that names it."""
+def compile_patterns(name: str, lines: Sequence[str]) -> Spec:
+    """Patterns of gitignore syntax. Raises: UsageError that begins with the name of where they stand."""
+    for line in lines:
+        error = _fault(line)
+        if error is not None:
+            raise UsageError(
+                f"{name}: {line.strip()!r} is no pattern ({error})", hint="Write it in gitignore syntax."
+            ) from error
+    return Spec.from_lines(lines)
+
+
+def _fault(line: str) -> Exception | None:
+    """Why a line is no pattern."""
     try:
-        return Spec.from_lines(lines)
-    except ValueError as error:
-        raise UsageError(f"{name}: {error}", hint="Write it in gitignore syntax.") from error
+        Spec.from_lines([line])
+    except (ValueError, re.error) as error:
+        return error
+    return None
 
 
 def _name_reason(name: str) -> str | None:

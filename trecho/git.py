@@ -57,6 +57,16 @@ class Repository:
         found = self._run("symbolic-ref", "--quiet", "--short", "HEAD", check=False)
         return found.decode().strip() if found else None
 
+    def branch(self, given: str | None) -> str:
+        """The branch given, else the one HEAD is on. Raises: UsageError when HEAD is on none, as in many builds."""
+        found = given or self.current_branch()
+        if found is None:
+            raise UsageError(
+                "HEAD is on no branch, so nothing says which branch of the index is meant",
+                hint="Give --branch, or check a branch out; nothing was changed.",
+            )
+        return found
+
     def is_bare(self) -> bool:
         """Whether it has no working tree, as repositories have that others push to."""
         return (self._run("rev-parse", "--is-bare-repository") or b"").strip() == b"true"

@@ -27,8 +27,9 @@ _PLAN_BATCH = 50
 # A deadlock with an application that puts several documents in one transaction: plan again, this often at most.
 _PLAN_TRIES = 5
 
-# Embeds what is pending; gets the connection of the pass and tells progress. Returns (texts embedded, provider calls).
-Embedder = Callable[[Connection, Callable[[int, int], None]], tuple[int, int]]
+# Embeds what is pending; gets the connection of the pass and tells progress. Returns (texts embedded, provider calls,
+# texts given up).
+Embedder = Callable[[Connection, Callable[[int, int], None]], tuple[int, int, int]]
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class Outcome:
 
     state: published, skipped (another pass runs; holder says which) or waiting (vectors are missing). counts: the row
     of trecho.passes. skipped: reason -> files left out. failed: one line per document that could not be published.
-    quarantined: texts of its documents that the secret scan holds back.
+    quarantined: texts of its documents that the secret scan holds back. texts_failed: texts that the provider does not
+    embed, where it was asked.
     """
 
     project: str
@@ -81,6 +83,7 @@ class Outcome:
     failed: list[str] = field(default_factory=list)
     embedded: int = 0
     provider_calls: int = 0
+    texts_failed: int = 0
     quarantined: int = 0
 
 
@@ -217,7 +220,9 @@ class _Pass:
 
             outcome.quarantined = hold_staged(self.conn, self.pass_id)
         if self.options.embed is not None:
-            outcome.embedded, outcome.provider_calls = self.options.embed(self.conn, self.progress.embed)
+            outcome.embedded, outcome.provider_calls, outcome.texts_failed = self.options.embed(
+                self.conn, self.progress.embed
+            )
         # Always: a bulk load that was killed leaves the indexes to whoever comes next.
         self.progress.phase("indexes")
         self.conn.execute("SELECT trecho.end_bulk_load()")

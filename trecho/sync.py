@@ -34,13 +34,6 @@ _CODE_HINT = (
 )
 
 
-def not_empty(value: str) -> str:
-    """An argument that may not be empty: an unset variable of a script must not mean the default."""
-    if not value:
-        raise argparse.ArgumentTypeError("must not be empty")
-    return value
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder",
@@ -277,7 +270,7 @@ def _sync_git(args: argparse.Namespace, database: _Database) -> list[Outcome]:
         )
     repo = Repository(args.repo)
     before, after = git_sync.split_range(args.git or "HEAD")
-    branch = args.branch or repo.current_branch() or "main"
+    branch = repo.branch(args.branch)
     if git_sync.is_zero(after):
         # The project is what the branch said when it was indexed.
         last = (repo.commit(before) if before else None) or repo.commit("HEAD")
@@ -399,11 +392,13 @@ def _prepare(args: argparse.Namespace, database: _Database, config: Config) -> t
 
 
 def embedder(dsn: str) -> Embedder:
-    def embed(conn: Connection, tell: Callable[[int, int], None]) -> tuple[int, int]:
+    def embed(conn: Connection, tell: Callable[[int, int], None]) -> tuple[int, int, int]:
         # A run that died may have left vectors that are paid for and not on their chunks yet.
-        row = conn.execute("SELECT sum(pending + staged) AS left FROM trecho.pending_embeddings()").fetchone()
+        row = conn.execute(
+            "SELECT sum(pending + staged) AS left, sum(failed)::bigint AS failed FROM trecho.pending_embeddings()"
+        ).fetchone()
         if not row or not row["left"]:
-            return 0, 0
+            return 0, 0, 0
         # Loading the model takes longer than a pass that needs no vector.
         from trecho.embed import embed_pending
 
@@ -412,7 +407,7 @@ def embedder(dsn: str) -> Embedder:
         report = embed_pending(dsn, on_progress=tell, raise_problems=False)
         for problem in report.problems:
             note(f"warning: {problem}")
-        return report.texts, report.provider_calls
+        return report.texts, report.provider_calls, max(0, report.failed - row["failed"])
 
     return embed
 
@@ -447,6 +442,11 @@ def _report(outcome: Outcome, verbose: bool) -> None:
             f"  held back: {outcome.quarantined} texts seem to hold a secret and are hidden from search "
             "(trecho embed --list-quarantined)"
         )
+    if outcome.texts_failed:
+        note(
+            f"  without a vector: {outcome.texts_failed} texts failed and are found by words alone "
+            "(trecho embed --retry-failed)"
+        )
     for reason, count in sorted(outcome.skipped.items()):
         note(f"  left out: {count} {reason}")
     if verbose:
@@ -467,4 +467,8 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
 def _exit_code(outcomes: list[Outcome]) -> int:
     if any(outcome.state == "waiting" for outcome in outcomes):
         return ExitCode.NOT_CURRENT
-    return ExitCode.SOME_FAILED if any(outcome.failed for outcome in outcomes) else ExitCode.DONE
+    return (
+        ExitCode.SOME_FAILED
+        if any(outcome.failed or outcome.texts_failed for outcome in outcomes)
+        else ExitCode.DONE
+    )

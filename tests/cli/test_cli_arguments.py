@@ -26,6 +26,7 @@ from psycopg import conninfo
 from support import ROOT, Ran, as_role
 
 from trecho import __version__, cli, db
+from trecho.console import note
 from trecho.errors import BY_SQLSTATE, ConnectionFailed, ExitCode, UsageError, from_database
 from trecho.runner import LOCK_KEY
 
@@ -39,6 +40,51 @@ def test_version__needs_neither_driver_nor_parser(trecho_process):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"trecho {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sync", ""),
+        ("sync", ".", "--set", ""),
+        ("sync", ".", "--set="),
+        ("sync", "--config", ""),
+        ("sync", "--git", "--repo", ""),
+        ("sync", ".", "--project", ""),
+        ("set", "remove", "guia", "--branch", ""),
+        ("doctor", "--project="),
+        ("status", "--project", ""),
+    ],
+)
+def test_empty_argument__is_not_the_default(empty_folder, trecho, words):
+    ran = trecho(*words)
+    assert ran.code == ExitCode.USAGE
+    assert "empty" in ran.err
+
+
+def test_note__control_characters_of_others_reach_no_terminal(capsys):
+    note("aviso \x1b[31m\x1b]0;t\x07\x9b\x00 de\n\toutro")
+    assert capsys.readouterr().err == "aviso \\x1b[31m\\x1b]0;t\\x07\\x9b\\x00 de\n\toutro\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DateStyle", "SQL, DMY"),
+        ("DateStyle", "German"),
+        ("DateStyle", "Postgres"),
+        ("standard_conforming_strings", "off"),
+    ],
+)
+def test_connect__undoes_what_a_database_sets_and_the_driver_cannot_read(readable_dsn, trecho, name, value):
+    options = {"DateStyle": value.replace(" ", "\\ ")}.get(name, value)
+    dsn = conninfo.make_conninfo(readable_dsn, options=f"-c {name}={options}")
+    for autocommit in (True, False):
+        with db.connect(dsn, autocommit=autocommit) as conn:
+            conn.rollback()
+            row = conn.execute("SELECT now() AS moment, '\\' AS one").fetchone()
+            assert row is not None and row["one"] == "\\" and row["moment"].tzinfo is not None
+    assert trecho("status", "--json", dsn=dsn).code in (ExitCode.DONE, ExitCode.NOT_CURRENT)
 
 
 def test_help__lists_every_command(trecho):

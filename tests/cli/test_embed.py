@@ -331,6 +331,30 @@ def test_sync__planted_secrets_are_hidden_from_the_publication_on_and_never_leav
     assert not any(piece in sent for piece in PIECES)
 
 
+@pytest.mark.parametrize("refusal", [None, b'{"error": "no \\u0000 and \\ud800"}'])
+def test_sync__a_text_that_the_provider_refuses_is_told_once_and_holds_nothing_up(
+    dsn: str,
+    provider_server: MisbehavingServer,
+    trecho: Callable[..., Any],
+    tmp_path: Path,
+    refusal: bytes | None,
+) -> None:
+    folder = tmp_path / "docs"
+    commit(
+        folder, {f"{n}.md": f"# Página {n}\n\nTexto {n}.\n" for n in range(5)} | {"v.md": "# V\n\nveneno\n"}
+    )
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("SELECT trecho.configure(%s)", (Jsonb(RECIPE),))
+    provider_server.poison = lambda text: "refuse" if "veneno" in text else None
+    provider_server.refusal = refusal
+    ran = trecho("sync", str(folder), dsn=dsn)
+    assert ran.code == ExitCode.SOME_FAILED, ran.err
+    assert "1 texts failed" in ran.err and "6 written" in ran.err
+    commit(folder, {"0.md": "# Página 0\n\nOutro texto.\n"})
+    ran = trecho("sync", str(folder), dsn=dsn)
+    assert ran.code == ExitCode.DONE and "failed" not in ran.err
+
+
 def test_sync__scans_what_has_changed_and_nothing_else(
     index: Connection,
     dsn: str,

@@ -321,3 +321,38 @@ def test_deleted_branch__goes_from_the_project_of_its_configuration(
         conn.execute("SELECT trecho.put_document('docs', 'x', 'fica.md', branch => 'b4')")
     synced(trecho, dsn, repo, "--git", f"{tip}..{ZERO}", "--branch", "b4")
     assert set(documents(dsn, "b4")) == {"fica.md"}
+
+
+@pytest.mark.parametrize("command", ["sync", "doctor"])
+def test_a_head_on_no_branch__is_never_taken_for_main(
+    repo: Repo, dsn: str, trecho: CLI, command: str
+) -> None:
+    repo.commit({"docs/a.md": "# Publicado\n\nPrazo de dez dias.\n"})
+    arguments = ["--git", "--repo", str(repo.path)]
+    assert trecho("sync", *arguments, "--no-embed", dsn=dsn).code == 0
+    repo.git("checkout", "-q", "--detach")
+    repo.commit({"docs/a.md": "# Proposta\n\nPrazo de vinte dias.\n"})
+    ran = trecho(command, *arguments, *(["--no-embed"] if command == "sync" else []), dsn=dsn)
+    assert ran.code == 2 and "--branch" in ran.err
+    with psycopg.connect(dsn) as conn:
+        found = conn.execute("SELECT content FROM trecho.search('prazo', mode => 'lexical')").fetchall()
+    assert len(found) == 1 and "dez dias" in found[0][0]
+    named = trecho("sync", *arguments, "--branch", "proposta", "--no-embed", dsn=dsn)
+    assert named.code == 0, named.err
+
+
+def test_a_pattern_that_is_none__is_named_in_trechoignore_and_nothing_in_gitattributes(
+    repo: Repo, dsn: str, trecho: CLI
+) -> None:
+    arguments = ["--git", "--repo", str(repo.path), "--no-embed"]
+    repo.commit({"docs/a.md": "# A\n\nTexto.\n", ".gitattributes": "[z-a] linguist-generated\n"})
+    assert trecho("sync", *arguments, dsn=dsn).code == 0
+    for name, text in {
+        ".trechoignore": "*.tmp\n[z-a]\n",
+        "trecho.toml": '[[source]]\npath = "docs"\ninclude = ["[z-a]"]\n',
+    }.items():
+        repo.commit({name: text})
+        ran = trecho("sync", *arguments, dsn=dsn)
+        assert ran.code == 2 and "'[z-a]' is no pattern" in ran.err and "defect" not in ran.err
+        repo.commit({name: None})
+    assert trecho("sync", *arguments, dsn=dsn).code == 0

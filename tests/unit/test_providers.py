@@ -282,6 +282,87 @@ def test_what_a_server_says_is_told_in_whatever_form_it_comes(
     assert str(outcome).rstrip(" \ufffd") == "HTTP 400: texto recusado"
 
 
+@pytest.mark.parametrize("character", ["\\u0000", "\\ud800", "\\u001b[31m", "\\u0007", "\\u202e", "\\n"])
+def test_a_reason_holds_nothing_that_a_database_or_a_terminal_cannot_bear(
+    provider_server: MisbehavingServer, make: Callable[..., HttpProvider], character: str
+) -> None:
+    provider_server.poison = lambda text: "refuse" if text == "veneno" else None
+    provider_server.refusal = f'{{"error": "antes {character} depois"}}'.encode()
+    (outcome,) = make().embed_passages(["veneno"])
+    assert str(outcome).startswith("HTTP 400: antes ") and str(outcome).endswith(" depois")
+    assert str(outcome).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'{"data": [{"index": 0, "embedding": [' + b"1" * 400 + b"]}]}", "not a list of numbers"),
+        (b"[" * 100_000, "not JSON"),
+    ],
+)
+def test_an_answer_beyond_all_measure_is_a_text_without_a_vector(
+    provider_server: MisbehavingServer, make: Callable[..., HttpProvider], body: bytes, reason: str
+) -> None:
+    provider_server.poison = lambda text: "raw" if text == "veneno" else None
+    provider_server.raw = body
+    (outcome,) = make().embed_passages(["veneno"])
+    assert isinstance(outcome, TextRejected)
+    assert reason in str(outcome)
+
+
+@pytest.mark.parametrize(("fault", "message"), [("401", "refuses the key"), ("404", "no embeddings there")])
+def test_a_refusal_with_a_long_explanation_is_the_same_refusal(
+    provider_server: MisbehavingServer, make: Callable[..., HttpProvider], fault: str, message: str
+) -> None:
+    provider_server.always = fault
+    provider_server.refusal = b"x" * 5_000_000
+    with pytest.raises(ProviderConfigError, match=message):
+        make().embed_passages(TEXTS)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_texts_are_not_sent_after_a_redirect(
+    provider_server: MisbehavingServer, make: Callable[..., HttpProvider], status: int
+) -> None:
+    provider_server.always = str(status)
+    with pytest.raises(ProviderConfigError, match=f"elsewhere \\(HTTP {status}\\)"):
+        make().embed_passages(TEXTS)
+    assert len(provider_server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://", "http:///v1", "http://[::1/v1", "http://a..b/v1", "http://a:abc/v1", "ftp://a/v1", "a/v1"],
+)
+def test_a_url_that_no_request_can_use_is_a_wrong_configuration(
+    make: Callable[..., HttpProvider], monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("TRECHO_EMBEDDING_URL", url)
+    with pytest.raises(ProviderConfigError, match="base URL"):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("ALL_PROXY", "socks5://127.0.0.1:9"),
+        ("HTTP_PROXY", "foo://x"),
+        ("SSL_CERT_FILE", "/nonexistent/ca.pem"),
+    ],
+)
+def test_surroundings_that_no_client_can_use_are_named(
+    provider_server: MisbehavingServer,
+    make: Callable[..., HttpProvider],
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    value: str,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ProviderConfigError, match="no connection") as caught:
+        make().embed_passages(TEXTS)
+    assert variable in caught.value.hint
+
+
 def test_fewer_numbers_are_followed_by_zeros_and_more_are_cut_and_brought_to_length_one(
     provider_server: MisbehavingServer, make: Callable[..., HttpProvider]
 ) -> None:

@@ -118,7 +118,7 @@ class HttpProvider:
             raise ProviderConfigError(
                 f"provider {self.name} needs a model_id", hint="Set it with trecho.configure."
             )
-        if urlsplit(self._url).scheme not in ("http", "https"):
+        if not _is_address(self._url):
             raise ProviderConfigError(
                 f"provider {self.name} needs the base URL of its server",
                 hint=f"Set {URL_VARIABLE}, for example http://127.0.0.1:8080/v1.",
@@ -324,14 +324,18 @@ class HttpProvider:
                 if time.monotonic() > deadline:  # a timeout of its own per read never ends a slow drip
                     raise _Momentary(f"no complete answer within {2 * self._timeout:g} s", weight=2)
                 if len(answer) > most:
-                    raise _Momentary(f"an answer of more than {most} bytes")
+                    if response.is_success:
+                        raise _Momentary(f"an answer of more than {most} bytes")
+                    break  # its status says enough
         except httpx2.TimeoutException:
             raise _Momentary(f"no complete answer within {self._timeout:g} s", weight=2) from None
         except (httpx2.RequestError, httpx2.StreamError) as error:
             raise _Momentary(f"the connection was cut ({_reason(error)})") from None
         return bytes(answer)
 
-    def _explain(self, response: httpx2.Response, answer: bytes) -> Exception:
+    def _explain(  # noqa: PLR0911 - a table of codes
+        self, response: httpx2.Response, answer: bytes
+    ) -> Exception:
         """What an answer that is no success means."""
         status = response.status_code
         message, code = _complaint(answer)
@@ -355,10 +359,17 @@ class HttpProvider:
                 f"{self.name} at {self.where} has no embeddings there, or no model {self._model} (HTTP {status}){said}",
                 hint=f"Correct {URL_VARIABLE} (it usually ends in /v1) or model_id.",
             )
+        if 300 <= status < 400:
+            return ProviderConfigError(
+                f"{self.name} at {self.where} sends its callers elsewhere (HTTP {status})",
+                hint=f"Set {URL_VARIABLE} to where it really is; texts are not sent after a redirect.",
+            )
         return _Refused(f"HTTP {status}{said}")
 
     def _clean(self, said: str) -> str:
         """What the server says, in one short line without the key."""
+        # No NUL and no half of a character, which the database could not hold, and nothing that moves a terminal.
+        said = "".join(c if c.isprintable() else " " for c in said)
         said = " ".join(said.split())
         if self._key:
             said = said.replace(self._key, "***")
@@ -373,7 +384,7 @@ class HttpProvider:
 
         try:
             document = json.loads(answer)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _Momentary("the answer is cut off or is not JSON") from None
         rows = document.get("data") if isinstance(document, dict) else None
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -405,11 +416,21 @@ class HttpProvider:
     def _client(self) -> httpx2.Client:
         import httpx2
 
-        return httpx2.Client(
-            headers={"Authorization": f"Bearer {self._key or 'none'}", "User-Agent": f"trecho/{__version__}"},
-            timeout=self._timeout,
-            follow_redirects=True,
-        )
+        try:
+            # No redirects: texts go where the configuration says, and nowhere else.
+            return httpx2.Client(
+                headers={
+                    "Authorization": f"Bearer {self._key or 'none'}",
+                    "User-Agent": f"trecho/{__version__}",
+                },
+                timeout=self._timeout,
+            )
+        except (ImportError, OSError, ValueError) as error:
+            # From variables that every HTTP client reads.
+            raise ProviderConfigError(
+                f"no connection to provider {self.name} can be made: {_reason(error)}",
+                hint="Correct HTTP_PROXY, HTTPS_PROXY or ALL_PROXY (an http:// address), or SSL_CERT_FILE.",
+            ) from None
 
 
 class _WrongSize(TextRejected):
@@ -431,9 +452,19 @@ def _numbers(value: object) -> Vector | None:
             with np.errstate(over="ignore"):
                 vector = np.asarray(value, dtype=np.float64).astype(np.float32)
             return vector if vector.ndim == 1 else None
-    except (ValueError, TypeError, binascii.Error):
+    except (ValueError, TypeError, OverflowError, binascii.Error):
         pass
     return None
+
+
+def _is_address(url: str) -> bool:
+    """Whether a base URL has what a request needs: a scheme, a host that can be one, a port."""
+    try:
+        parts = urlsplit(url)
+        (parts.hostname or "").encode("idna")
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _endpoint(base: str) -> str:
@@ -447,7 +478,7 @@ def _complaint(answer: bytes) -> tuple[str, str]:
     text = answer.decode(errors="replace")
     try:
         said = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text, ""
     if isinstance(said, dict):
         said = said.get("error", said)
