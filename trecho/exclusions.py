@@ -76,6 +76,7 @@ class Exclusions:
     max_document_bytes: int
     _rules: dict[str, tuple[Spec, Spec]] = field(default_factory=dict)
     _standing: dict[tuple[str, int], list[tuple[int, Spec]]] = field(default_factory=dict)
+    _pruned: dict[str, bool] = field(default_factory=dict)  # folder -> whether it is ignored
 
     @classmethod
     def from_folder(cls, root: Path, *, max_document_bytes: int) -> Exclusions:
@@ -94,7 +95,7 @@ class Exclusions:
         """Why nothing below this folder (relative, with forward slashes) can be wanted; None when something can."""
         if folder.rpartition("/")[2].lower() in FOLDERS:
             return "folder"
-        return "ignored" if self._matches(folder + "/", 0) else None
+        return "ignored" if self._is_ignored(folder + "/") else None
 
     def path_reason(self, path: str) -> str | None:
         """Why a file is left out by its relative path; None when it is not."""
@@ -104,9 +105,9 @@ class Exclusions:
         reason = _name_reason(name)
         if reason is not None:
             return reason
-        if self._matches(path, 0):
+        if self._is_ignored(path):
             return "ignored"
-        return "generated" if self._matches(path, 1) else None
+        return "generated" if self._is_generated(path) else None
 
     def content_reason(self, data: bytes) -> str | None:
         """Why a file is left out by its bytes; None when it is a document."""
@@ -120,17 +121,38 @@ class Exclusions:
             return "not-utf-8"
         return None
 
-    def _matches(self, path: str, kind: int) -> bool:
-        """Whether a rule file in a folder above names the path; the nearest one that says anything decides."""
+    def _is_ignored(self, path: str) -> bool:
+        """What git makes of .trechoignore. path: a folder ends in a slash.
+
+        Of the nearest file that has one, the last pattern that names the path itself decides; below a folder that is
+        ignored nothing is taken up again.
+        """
         folder = path.rstrip("/").rpartition("/")[0]
-        standing = self._standing.get((folder, kind))
-        if standing is None:
-            standing = self._standing[folder, kind] = self._above(folder, kind)
-        for start, spec in standing:
+        if folder:
+            pruned = self._pruned.get(folder)
+            if pruned is None:
+                pruned = self._pruned[folder] = self._is_ignored(folder + "/")
+            if pruned:
+                return True
+        for start, spec in self._rules_above(folder, 0):
+            for pattern in reversed(spec.patterns):
+                if pattern.include is not None and _names(pattern, path[start:]):
+                    return pattern.include
+        return False
+
+    def _is_generated(self, path: str) -> bool:
+        """Whether the nearest .gitattributes that says anything of the path says that it is generated."""
+        for start, spec in self._rules_above(path.rpartition("/")[0], 1):
             verdict = spec.check_file(path[start:]).include
             if verdict is not None:
                 return verdict
         return False
+
+    def _rules_above(self, folder: str, kind: int) -> list[tuple[int, Spec]]:
+        standing = self._standing.get((folder, kind))
+        if standing is None:
+            standing = self._standing[folder, kind] = self._above(folder, kind)
+        return standing
 
     def _above(self, folder: str, kind: int) -> list[tuple[int, Spec]]:
         """Rule files of the folder and above it that say something, each with where paths begin that it speaks of."""
@@ -158,6 +180,18 @@ class Exclusions:
             )
             self._rules[folder] = found
         return found
+
+
+def _names(pattern: pathspec.Pattern, path: str) -> bool:
+    """Whether a pattern matches the path itself and not a folder above it, which pathspec does not tell apart."""
+    found = pattern.match_file(path)
+    if found is None:
+        return False
+    match = found.match
+    if "ps_d" in match.re.groupindex:  # what the library calls the slash after a folder
+        return match["ps_d"] is None or match.end("ps_d") == len(path)
+    # folder/** is of what is inside, not of the folder.
+    return not (match.re.pattern.endswith("/") and match.end() == len(path))
 
 
 def compile_patterns(name: str, lines: Sequence[str]) -> Spec:

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
@@ -74,12 +74,37 @@ def test_the_nearest_rule_file__decides() -> None:
 FOLDERS = st.lists(st.sampled_from(["a", "b", "docs"]), max_size=2)
 PATHS = st.tuples(FOLDERS, st.sampled_from(["x.md", "y.txt", "c"])).map(lambda p: "/".join([*p[0], p[1]]))
 PATTERNS = st.lists(
-    st.sampled_from(["*.md", "!x.md", "/a", "a/", "docs/*.txt", "**/b", "!b", "x.*", "/docs/x.md", "#a", ""]),
+    st.sampled_from(
+        [
+            "*.md",
+            "!x.md",
+            "/a",
+            "a/",
+            "docs/*.txt",
+            "**/b",
+            "!b",
+            "x.*",
+            "/docs/x.md",
+            "#a",
+            "",
+            "docs/**",
+            "!docs/x.md",
+            "**/a/**",
+            "*",
+            "!*.md",
+            "b/",
+            "!a/",
+            "a/b",
+        ]
+    ),
     max_size=5,
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=50, deadline=None)
+@example(top=["a/", "!b"], below=[], paths={"b/a/x.md"})
+@example(top=["docs/**", "!docs/x.md"], below=[], paths={"docs/x.md", "docs/y.txt"})
+@example(top=["a/", "!a"], below=[], paths={"a/x.md"})
 @given(top=PATTERNS, below=PATTERNS, paths=st.sets(PATHS, min_size=1, max_size=8))
 def test_trechoignore__means_what_git_makes_of_the_same_lines(
     tmp_path_factory: pytest.TempPathFactory, top: list[str], below: list[str], paths: set[str]
@@ -132,6 +157,7 @@ def test_from_folder__reads_rule_files_where_they_stand(tmp_path: Path) -> None:
 def test_patterns_of_a_source__want_what_gitignore_syntax_says(
     include: list[str], exclude: list[str], path: list[str]
 ) -> None:
+    assume(not any("\n" in folder for folder in path[:-1]))  # where the library's own expressions end
     source = Source("s", Path(), "", "docs", tuple(include), tuple(exclude))
     named = "/".join(path)
     says = [GitIgnoreSpec.from_lines(patterns).match_file(named) for patterns in (include, exclude)]
