@@ -147,7 +147,9 @@ def _as_indexed(args: argparse.Namespace, dsn: str) -> argparse.Namespace:
     if found is None:
         return args
     repo, config = found
-    project, branch = args.project or config.project, repo.branch(args.branch)
+    project, branch = args.project or config.project, args.branch or repo.current_branch()
+    if branch is None:  # a checkout of a commit, whose files may be those of trecho.toml all the same
+        return args
     with connection(dsn, application_name="trecho doctor", autocommit=True) as conn:
         if _indexed_commit(conn, project, branch) is None:
             return args

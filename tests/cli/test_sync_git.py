@@ -356,3 +356,16 @@ def test_a_pattern_that_is_none__is_named_in_trechoignore_and_nothing_in_gitattr
         assert ran.code == 2 and "'[z-a]' is no pattern" in ran.err and "defect" not in ran.err
         repo.commit({name: None})
     assert trecho("sync", *arguments, dsn=dsn).code == 0
+
+
+def test_files_of_a_checkout_on_no_branch__are_compared_without_git(
+    repo: Repo, dsn: str, trecho: CLI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.commit({"docs/a.md": "# A\n\nTexto.\n", "trecho.toml": '[[source]]\npath = "docs"\n'})
+    repo.git("checkout", "-q", "--detach")
+    monkeypatch.chdir(repo.path)
+    assert trecho("sync", "--no-embed", dsn=dsn).code == 0
+    ran = trecho("doctor", "--json", dsn=dsn)
+    assert ran.code != 2 and "changed" not in ran.out, ran.err
+    (repo.path / "docs" / "a.md").write_text("# A\n\nOutro texto.\n")
+    assert "changed" in trecho("doctor", "--json", dsn=dsn).out
