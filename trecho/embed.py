@@ -25,7 +25,7 @@ from trecho.db import Connection, connect, find_dsn
 from trecho.errors import ExitCode, TrechoError, UsageError, from_database
 from trecho.meter import Meter
 from trecho.providers import ModelMoved, Provider, ProviderDown, TextRejected, VectorArray, provider_for
-from trecho.secrets_gate import GateBroken, batches_per_scan, screen
+from trecho.secrets_gate import GateBroken, batches_per_scan, screen_once
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -277,7 +277,7 @@ class _Crew:
     def _harmless(self, conn: Connection, texts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The texts that may leave; the others are quarantined."""
         kept = []
-        for text, found in zip(texts, screen([text["text"] for text in texts]), strict=True):
+        for text, found in zip(texts, screen_once([text["text"] for text in texts]), strict=True):
             if (
                 found
                 and _one(

@@ -7,6 +7,7 @@ called back. So in doubt it is held, but values that are plainly none (placehold
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -27,6 +28,10 @@ _GITLEAKS_TIMEOUT_S = 300
 # Texts of one scan of what is staged.
 _BATCH_TEXTS = 500
 _BATCH_CHARS = 4 << 20
+# Texts that this process has found harmless, by SHA-256: a sync scans what it stages, and embeds it right after. About
+# 100 bytes each.
+_REMEMBERED = 200_000
+_harmless: set[bytes] = set()
 
 # Only a line with one of these, or with a long run of characters that has a digit in it, is looked at closely: the
 # patterns of the detectors cost milliseconds a passage, and most passages are prose. Lower case; plain `in` is much
@@ -41,7 +46,7 @@ _WORDS = (
 )
 # Each of them holds one of these, so that a passage is asked for fewer.
 _ROOTS = (
-    "pass", "pwd", "senha", "contrase", "secret", "segredo", "token", "credenc", "credent", "key", "chave", "://",
+    "passw", "passp", "pwd", "senha", "contrase", "secret", "segredo", "token", "credenc", "credent", "key", "chave", "://",
     "identified by",
 )
 # fmt: on
@@ -148,7 +153,7 @@ def hold_staged(conn: Connection, pass_id: int) -> int:
 
 
 def _findings(batch: Sequence[dict[str, Any]]) -> list[tuple[bytes, str]]:
-    kinds = screen([row["text"] for row in batch])
+    kinds = screen_once([row["text"] for row in batch])
     return [(row["text_hash"], ", ".join(k)) for row, k in zip(batch, kinds, strict=True) if k]
 
 
@@ -159,6 +164,18 @@ def screen(texts: Sequence[str]) -> list[list[str]]:
     if program is not None:
         kinds = [one | more for one, more in zip(kinds, _gitleaks(program, texts), strict=True)]
     return [sorted(found) for found in kinds]
+
+
+def screen_once(texts: Sequence[str]) -> list[list[str]]:
+    """As screen, but what this process has found harmless before is not scanned again. Raises: GateBroken."""
+    digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
+    new = [number for number, digest in enumerate(digests) if digest not in _harmless]
+    kinds: list[list[str]] = [[] for _ in texts]
+    for number, found in zip(new, screen([texts[number] for number in new]), strict=True):
+        kinds[number] = found
+        if not found and len(_harmless) < _REMEMBERED:
+            _harmless.add(digests[number])
+    return kinds
 
 
 def batches_per_scan() -> int:

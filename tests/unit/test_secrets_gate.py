@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from handbook import write_handbook
 
 from trecho import secrets_gate
 from trecho.errors import ExitCode
-from trecho.secrets_gate import GateBroken, batches_per_scan, screen, suspicions
+from trecho.secrets_gate import GateBroken, batches_per_scan, screen, screen_once, suspicions
 
 HELD = {
     "yaml": "banco:\n  password: hunter2x\n",
@@ -68,6 +69,7 @@ def test_what_is_plainly_no_secret_passes(name: str) -> None:
 # Stands for gitleaks: the same arguments, the same report. It finds RARO, and says nothing of other texts.
 STAND_IN = """#!{python}
 import json, os, sys
+from collections.abc import Sequence
 from pathlib import Path
 arguments = sys.argv[1:]
 assert arguments[0] == "dir" and "--redact" in arguments and "--ignore-gitleaks-allow" in arguments
@@ -164,3 +166,24 @@ def test_prose_that_speaks_of_secrets_reaches_no_detector(tmp_path: Path) -> Non
 
 def test_every_word_that_is_looked_for_holds_a_root() -> None:
     assert all(any(root in word for root in secrets_gate._ROOTS) for word in secrets_gate._WORDS)
+
+
+def test_what_was_found_harmless_is_not_scanned_again_and_what_was_not_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scanned: list[str] = []
+
+    def counting(texts: Sequence[str]) -> list[list[str]]:
+        scanned.extend(texts)
+        return screen(texts)
+
+    monkeypatch.setattr(secrets_gate, "_harmless", set())
+    monkeypatch.setattr(secrets_gate, "screen", counting)
+    secret = "senha: S3nh4@Forte!2024"
+    for turn in ["um", "dois"]:
+        assert screen_once(["prosa", secret, turn, "prosa"]) == [[], ["Secret Keyword"], [], []]
+    assert scanned == ["prosa", secret, "um", "prosa", secret, "dois"]
+    monkeypatch.setattr(secrets_gate, "_REMEMBERED", 3)  # no more memory than that
+    assert screen_once(["novo"]) == screen_once(["novo"]) == [[]]
+    assert scanned[-2:] == ["novo", "novo"]
+    assert len(secrets_gate._harmless) == 3
