@@ -39,10 +39,10 @@ from zlib import crc32
 
 import numpy as np
 import psycopg
-from psycopg import conninfo, sql
+from psycopg import conninfo
 
 from bench.peer_pipelines import Vectors
-from bench.reconcile import ROOT, Clock, database, edit_twenty, hnsw_build, show
+from bench.reconcile import ROOT, Clock, database, edit_twenty, index_builds, show
 from trecho.db import find_dsn
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -61,8 +61,6 @@ _CHUNKS = {
     "pgai": "SELECT path, chunk FROM docs_chunks",
     "cocoindex": "SELECT path, content FROM docs_chunks",
 }
-# Seconds that a sync spent on building search indexes: HNSW, words, and ANALYZE.
-_BUILT = "SELECT total_time / 1000 FROM pg_stat_user_functions WHERE funcname = '_build_search_indexes'"
 
 
 @dataclass
@@ -178,15 +176,7 @@ def measure(pipelines: list[Pipeline], clock: Clock, folder: Path, real: bool) -
         counts[f"{pipeline.name}: chunks"] = pipeline.chunks().total()
         if pipeline.tool == "trecho":
             with psycopg.connect(pipeline.dsn, autocommit=True) as conn:
-                within = conn.execute(_BUILT).fetchone()
-                with clock.timing(f"{pipeline.name}: raw HNSW build"):
-                    hnsw_build(conn)
-                with clock.timing(f"{pipeline.name}: raw word index and ANALYZE"):
-                    conn.execute("CREATE INDEX bench_words ON trecho.chunks_1 USING gin (search_vector)")
-                    conn.execute("ANALYZE trecho.chunks_1")
-                conn.execute("DROP INDEX trecho.bench_words")
-            assert within is not None
-            clock.figures[f"{pipeline.name}: index builds within the first index"] = within[0]
+                index_builds(conn, clock, f"{pipeline.name}: ")
     nothing_changed(pipelines, clock, folder)
 
     if not real:
@@ -341,12 +331,6 @@ def main() -> None:
             if not (way and tool == "cocoindex")
         ]
         conn = stack.enter_context(psycopg.connect(pipelines[0].dsn, autocommit=True))
-        for pipeline in pipelines:
-            name = conninfo.conninfo_to_dict(pipeline.dsn)["dbname"]
-            if pipeline.tool == "trecho":
-                conn.execute(
-                    sql.SQL("ALTER DATABASE {} SET track_functions = 'pl'").format(sql.Identifier(str(name)))
-                )
         clock = Clock.of(conn)
         counts = measure(pipelines, clock, folder, args.folder is not None)
         for pipeline in pipelines:
