@@ -370,8 +370,10 @@ class _Cutter:
             that ends at `after`; -1 where none does.
         Returns: where the uppermost of them begins, else `lead` where they reach it, else `start`.
         """
-        node, opening, other, _ = leads
+        node, opening, other, _, alone = leads
         data = self._data
+        if lead < 0 and (only := alone.fullmatch(data, after, start)) is not None:  # most
+            return only.start(1)
         lines = data[after:start].split(b"\n")
         if lines.pop().strip() or not lines:
             return start

@@ -16,6 +16,7 @@ first one counts. docs/languages.md explains the rules that turn captures into c
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 
@@ -26,6 +27,7 @@ class LineLeads(NamedTuple):
     opening: bytes
     other: bytes  # how comments start that describe something else
     query: str  # captures them as @lead
+    alone: re.Pattern[bytes]  # a line end, blank lines, such comments (group 1), the indentation below them
 
 
 class Grammar(NamedTuple):
@@ -48,7 +50,13 @@ def _any(kind: str, *patterns: str, capture: str = "symbol") -> str:
 
 # --- Rust --------------------------------------------------------------------------------------------------
 
-_RUST_COMMENTS = LineLeads("line_comment", b"//", b"//!", "(line_comment !inner) @lead")
+_RUST_COMMENTS = LineLeads(
+    "line_comment",
+    b"//",
+    b"//!",
+    "(line_comment !inner) @lead",
+    re.compile(rb"\n(?:[ \t]*+\n)*+[ \t]*+(//(?!!)[^\n]*+\n(?:[ \t]*+//(?!!)[^\n]*+\n)*+)[ \t]*+"),
+)
 _RUST = """
 (block_comment !inner) @lead
 (attribute_item) @lead
