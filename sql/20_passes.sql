@@ -721,7 +721,8 @@ CREATE OR REPLACE FUNCTION trecho.publish_pass(
     allow_mass_delete boolean DEFAULT false,
     last_commit       text DEFAULT NULL,
     skipped           jsonb DEFAULT '{}',     -- sources the client left out: reason -> count
-    rules             text DEFAULT NULL       -- with last_commit: hash of the rules it was read with
+    rules             text DEFAULT NULL,      -- with last_commit: hash of the rules it was read with
+    errors            text[] DEFAULT '{}'     -- sources the client could not read or stage, `path: why`: documents that failed, too
 )
 RETURNS trecho.passes                         -- the row of the pass, with its counts
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
@@ -870,9 +871,11 @@ BEGIN
            documents_removed = v_pass.documents_removed, documents_superseded = v_pass.documents_superseded,
            placements_written = v_pass.placements_written, skipped = coalesce(publish_pass.skipped, '{}'), last_commit = publish_pass.last_commit,
            documents_staged = (SELECT count(*) FROM trecho.staged_documents AS s WHERE s.pass_id = v_pass.pass_id AND s.action = 'write') + v_pass.documents_superseded,
-           documents_failed = (SELECT count(*) FROM trecho.staged_documents AS s WHERE s.pass_id = v_pass.pass_id AND s.error IS NOT NULL),
-           errors = coalesce((SELECT jsonb_agg(s.error ORDER BY s.source) FROM (SELECT e.source, e.error FROM trecho.staged_documents AS e
-                               WHERE e.pass_id = v_pass.pass_id AND e.error IS NOT NULL ORDER BY e.source LIMIT 1000) AS s), '[]')
+           documents_failed = (SELECT count(*) FROM trecho.staged_documents AS s WHERE s.pass_id = v_pass.pass_id AND s.error IS NOT NULL)
+                              + cardinality(coalesce(publish_pass.errors, '{}')),
+           errors = to_jsonb((coalesce(publish_pass.errors, '{}'))[:1000])
+                    || coalesce((SELECT jsonb_agg(s.error ORDER BY s.source) FROM (SELECT e.source, e.error FROM trecho.staged_documents AS e
+                                  WHERE e.pass_id = v_pass.pass_id AND e.error IS NOT NULL ORDER BY e.source LIMIT 1000) AS s), '[]')
      WHERE p.pass_id = v_pass.pass_id
     RETURNING p.* INTO v_pass;
     -- The lock is kept: freed before the commit, it would let another pass begin on what this one is about to replace.
@@ -880,10 +883,10 @@ BEGIN
     RETURN v_pass;
 END
 $function$;
-COMMENT ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb, text) IS
+COMMENT ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb, text, text[]) IS
     'Make a planned pass visible, all of it in this transaction: placements, documents, removals, tombstones, branch. The lock stays until trecho.release_pass after the commit, or the end of the connection. Documents in error keep their published form and are listed in errors; what an application wrote meanwhile stays. Raises TR005 when this connection does not hold the lock, 55000 when something is not planned or embedded, TR009 when a full pass would remove everything, or over half and at least 20 documents.';
-REVOKE ALL ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb, text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb, text) TO trecho_writer;
+REVOKE ALL ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb, text, text[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb, text, text[]) TO trecho_writer;
 
 CREATE OR REPLACE FUNCTION trecho.abandon_pass(
     pass_id bigint,

@@ -236,7 +236,8 @@ class _Pass:
         row = self.conn.execute(
             "SELECT p.*, s.active_version AS index_version"
             "  FROM trecho.publish_pass(%s, allow_pending => %s, allow_mass_delete => %s, last_commit => %s,"
-            "                           skipped => %s, rules => %s) AS p, trecho.query_recipe() AS s (active_version)",
+            "                           skipped => %s, rules => %s, errors => %s) AS p,"
+            "       trecho.query_recipe() AS s (active_version)",
             (
                 self.pass_id,
                 self.options.embed is None,
@@ -244,10 +245,12 @@ class _Pass:
                 self.options.last_commit,
                 Jsonb(dict(outcome.skipped)),
                 self.options.rules,
+                outcome.failed,
             ),
         ).fetchone()
         outcome.counts = dict(row or {})
-        outcome.failed.extend(outcome.counts["errors"])
+        told = set(outcome.failed)
+        outcome.failed.extend(line for line in outcome.counts["errors"] if line not in told)
 
     def _abandon(self, reason: str) -> None:
         if self.conn.closed:

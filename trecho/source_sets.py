@@ -36,6 +36,10 @@ def run(args: argparse.Namespace) -> int:
             f"trecho set {args.action} takes {' and '.join(wanted) or 'no name'}, got {len(args.names)} names",
             hint=f"Write trecho set {' '.join([args.action, *wanted])}; quote a name that holds spaces.",
         )
+    if args.action == "rename" and args.names[0] == args.names[1]:
+        raise UsageError(
+            f"{args.names[0]} is its own name already", hint="trecho set list shows the sets there are."
+        )
     project = args.project or default_project()
     with connection(find_dsn(args.dsn), application_name="trecho set", autocommit=True) as conn:
         if args.action == "list":

@@ -28,6 +28,7 @@ HELP = "make the index equal to folders (trecho.toml, or one FOLDER with --scope
 # A deleted branch waits for a pass over its project, up to a minute.
 _DROP_TRIES = 120
 _DROP_PAUSE_S = 0.5
+_MOST_JOBS = 64
 _CODE_HINT = (
     "An index of code is only true while git keeps it so: commit it and use trecho sync --git. "
     "A plain folder of code can be indexed with --scope docs if you accept that it goes stale."
@@ -102,6 +103,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if not 0 <= args.jobs <= _MOST_JOBS:
+        raise UsageError(f"--jobs must be between 0 and {_MOST_JOBS}, got {args.jobs}")
     with _Database(find_dsn(args.dsn)) as database:
         outcomes = _sync_folders(args, database) if args.git is None else _sync_git(args, database)
         code = _exit_code(outcomes)

@@ -101,6 +101,20 @@ def test_files__changed_added_and_removed_are_found_with_nothing_changed_and_rep
     assert doctor(trecho, dsn, "--repair")[2]["repaired"] == {}
 
 
+def test_repair__counts_what_is_mended_and_not_what_is_still_wrong(
+    trecho: CLI, dsn: str, project: Path
+) -> None:
+    write(
+        project,
+        {"docs/a.md": doc("A", "ômega"), "docs/x" + "y" * 200 + "/" + "z" * 200 + ".md": doc("N", "nu")},
+    )
+    deep = "docs/" + "/".join(["x" * 200] * 6)
+    write(project, {f"{deep}/n.md": doc("N", "delta")})  # a path too long to be indexed
+    code, found, data = doctor(trecho, dsn, "--repair")
+    assert (code, found["new sources"]["findings"]) == (6, 1)
+    assert data["repaired"] == {"changed sources": 1, "new sources": 1}
+
+
 def test_document__that_an_application_wrote_over_is_found_and_becomes_its_source_again(
     trecho: CLI, dsn: str, project: Path
 ) -> None:

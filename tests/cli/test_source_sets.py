@@ -285,6 +285,8 @@ def test_set__lists_renames_and_removes_and_a_wrong_name_is_said(trecho: CLI, ds
         and "wikki has no documents in default/main; sets that have some: guia, wiki" in wrong.err
     )
     assert trecho("set", "rename", "wiki", dsn=dsn).code == 2
+    same = trecho("set", "rename", "wiki", "wiki", dsn=dsn)
+    assert same.code == 2 and "wiki is its own name already" in same.err
     assert trecho("set", "remove", "", dsn=dsn).code == 2
     assert "2 documents of wiki handed over to nova" in trecho("set", "rename", "wiki", "nova", dsn=dsn).err
     assert set(documents(dsn)) == {"guia", "nova"}

@@ -35,6 +35,10 @@ def sources(dsn: str) -> list[str]:
     return [r["source"] for r in rows(dsn, 'SELECT source FROM trecho.documents ORDER BY source COLLATE "C"')]
 
 
+def failed_documents(dsn: str) -> int:
+    return int(rows(dsn, "SELECT failed_documents FROM trecho.index_health()")[0]["failed_documents"])
+
+
 def synced(trecho: CLI, dsn: str, *args: str, code: int = 0) -> list[dict[str, Any]]:
     ran = trecho("sync", *args, "--no-embed", "--json", dsn=dsn)
     assert ran.code == code, ran.err
@@ -461,6 +465,38 @@ def test_a_path_too_long_to_be_indexed__is_named_and_the_rest_goes_on(
     outcome = synced(trecho, dsn, str(folder), code=7)[0]
     assert len(outcome["failed"]) == 1 and "at most 1000" in outcome["failed"][0]
     assert sources(dsn) == ["d/a.md", "d/b.md"]
+    assert (outcome["counts"]["documents_failed"], outcome["counts"]["errors"]) == (1, outcome["failed"])
+
+
+@pytest.mark.parametrize("jobs", ["-1", "65", "99999"])
+def test_jobs__are_as_many_as_a_server_may_bear(trecho: CLI, dsn: str, tmp_path: Path, jobs: str) -> None:
+    ran = trecho("sync", str(tmp_path), "--jobs", jobs, dsn=dsn)
+    assert ran.code == 2 and f"--jobs must be between 0 and 64, got {jobs}" in ran.err
+
+
+def test_a_file_that_cannot_be_read__counts_as_failed_until_it_can_be(
+    trecho: CLI, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+
+    folder = tmp_path / "d"
+    write(folder, {"a.md": doc("A"), "b.md": doc("B")})
+    synced(trecho, dsn, str(folder))
+    opening = os.open
+
+    def refusing(path: Any, *args: Any) -> int:
+        if str(path).endswith("b.md"):
+            raise PermissionError(13, "Permission denied")
+        return opening(path, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("trecho.sources.os.open", refusing)
+        outcome = synced(trecho, dsn, str(folder), code=7)[0]
+        assert outcome["failed"] == outcome["counts"]["errors"] == ["d/b.md: unreadable (Permission denied)"]
+        assert failed_documents(dsn) == 1
+    assert sources(dsn) == ["d/a.md", "d/b.md"]
+    synced(trecho, dsn, str(folder))
+    assert failed_documents(dsn) == 0
 
 
 def test_a_file_that_goes_while_the_folder_is_read__is_gone(

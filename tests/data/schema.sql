@@ -1102,7 +1102,7 @@ CREATE FUNCTION trecho.plan_pass(pass_id bigint, max_documents integer DEFAULT 5
     RETURNS integer
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
-CREATE FUNCTION trecho.publish_pass(pass_id bigint, allow_pending boolean DEFAULT false, allow_mass_delete boolean DEFAULT false, last_commit text DEFAULT NULL::text, skipped jsonb DEFAULT '{}'::jsonb, rules text DEFAULT NULL::text)
+CREATE FUNCTION trecho.publish_pass(pass_id bigint, allow_pending boolean DEFAULT false, allow_mass_delete boolean DEFAULT false, last_commit text DEFAULT NULL::text, skipped jsonb DEFAULT '{}'::jsonb, rules text DEFAULT NULL::text, errors text[] DEFAULT '{}'::text[])
     RETURNS trecho.passes
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
