@@ -168,8 +168,11 @@ class _Handler(BaseHTTPRequestHandler):
             {"object": "embedding", "index": i, "embedding": state.encode(t, as_base64, dim)}
             for i, t in enumerate(texts)
         ]
-        if fault in ("nan", "infinity", "zeros", "text"):
-            bad: Any = {"nan": math.nan, "infinity": math.inf, "zeros": 0.0, "text": "x"}[fault]
+        if fault in ("nan", "infinity", "zeros", "text", "digits", "true", "null"):
+            bad: Any = {
+                **{"nan": math.nan, "infinity": math.inf, "zeros": 0.0},
+                **{"text": "x", "digits": "0.5", "true": True, "null": None},
+            }[fault]
             rows[-1]["embedding"] = [bad] * dim
             if fault in ("nan", "infinity"):
                 rows[-1]["embedding"] = [1.0] * (dim - 1) + [bad]

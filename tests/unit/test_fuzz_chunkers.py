@@ -16,6 +16,7 @@ from trecho_chunkers.dispatch import is_markdown
 PATHS = [
     ("a.md", None), ("a.md", None), ("a.md", None), ("a.mdx", None), ("a.unknown", None), ("a.unknown", None),
     ("s.txt", "session"), ("a.rs", None), ("a.ts", None), ("a.tsx", None), ("a.toml", None), ("a.yaml", None),
+    ("a.py", None), ("a.go", None), ("a.sql", None), ("a.jsonl", "session"),
 ]  # fmt: skip
 SETTINGS = [
     Settings(),

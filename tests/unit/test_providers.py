@@ -137,7 +137,7 @@ def test_a_rate_limit_that_lasts_is_a_provider_that_is_down_not_failed_texts(
         ("nan", False, "NaN"),
         ("infinity", False, "infinity"),
         ("zeros", False, "zero"),
-        ("text", False, "not a list of numbers"),
+        *((fault, False, "not a list of numbers") for fault in ("text", "digits", "true", "null")),
         ("count", False, "embeddings for"),
         ("cut", False, "cut"),
     ],

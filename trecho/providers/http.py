@@ -448,7 +448,7 @@ def _numbers(value: object) -> Vector | None:
     try:
         if isinstance(value, str):
             return np.frombuffer(base64.b64decode(value, validate=True), dtype="<f4")
-        if isinstance(value, list):
+        if isinstance(value, list) and {int, float}.issuperset(map(type, value)):
             with np.errstate(over="ignore"):
                 vector = np.asarray(value, dtype=np.float64).astype(np.float32)
             return vector if vector.ndim == 1 else None
