@@ -187,6 +187,23 @@ def explain(dsn: str, error: psycopg.OperationalError) -> ConnectionFailed:
             detail=detail,
             hint="Put it in the DSN, in PGPASSWORD, or better in ~/.pgpass.",
         )
+    if (found := _of_the_database_alone(dsn, where, user, database, detail)) is not None:
+        return found
+    if pgconn is not None and pgconn.used_password:
+        return ConnectionFailed(
+            f"server {where} refused role {user!r} with the password given",
+            detail=detail,
+            hint="Correct the password in the DSN, PGPASSWORD or ~/.pgpass.",
+        )
+    return ConnectionFailed(
+        f"connection to {where} failed", detail=detail, hint="The detail is the server's own answer."
+    )
+
+
+def _of_the_database_alone(
+    dsn: str, where: str, user: str, database: str, detail: str
+) -> ConnectionFailed | None:
+    """What is wrong with the database of a DSN, where its server and role are fine; None where they are not."""
     for other in ("postgres", "template1"):
         if other == database:
             continue
@@ -203,16 +220,12 @@ def explain(dsn: str, error: psycopg.OperationalError) -> ConnectionFailed:
                 detail=detail,
                 hint=f"Create it (createdb {database}, encoding UTF8), or correct the DSN.",
             )
-        break
-    if pgconn is not None and pgconn.used_password:
         return ConnectionFailed(
-            f"server {where} refused role {user!r} with the password given",
+            f"server {where} lets role {user!r} into database {other}, and not into {database!r}",
             detail=detail,
-            hint="Correct the password in the DSN, PGPASSWORD or ~/.pgpass.",
+            hint="The detail is the server's own answer: the database may take no connections, or none of this role.",
         )
-    return ConnectionFailed(
-        f"connection to {where} failed", detail=detail, hint="The detail is the server's own answer."
-    )
+    return None
 
 
 def explain_missing(dsn: str, error: TrechoError) -> TrechoError:

@@ -590,6 +590,13 @@ def test_connect__password_that_is_wanted_and_not_given(asks_for_password, monke
     assert ".pgpass" in caught.value.hint
 
 
+def test_connect__a_database_that_lets_nobody_in_is_no_wrong_password(shared_db):
+    dsn = conninfo.make_conninfo(shared_db.info.dsn, password=shared_db.info.password, dbname="template0")
+    with pytest.raises(ConnectionFailed, match="and not into 'template0'") as caught:
+        db.connect(dsn)
+    assert "template0" in caught.value.detail and "password" not in caught.value.hint
+
+
 # ---- errors of the server --------------------------------------------------------------------------------
 
 
