@@ -41,7 +41,7 @@ from psycopg import conninfo, sql
 from trecho import cli
 from trecho.config import folder_source
 from trecho.db import Connection, find_dsn
-from trecho.embed import embed_pending
+from trecho.embed import Only, embed_pending
 from trecho.providers.base import Outcome as VectorOutcome
 from trecho.reconcile import Options, Outcome, Target, run_pass
 from trecho.sources import read_folder
@@ -340,8 +340,8 @@ def measure(dsn: str, folder: Path, real: bool) -> dict[str, Any]:
     provider = Instant()
     files = sorted(folder.rglob("*.md"))
 
-    def embed(conn: Connection, tell: Callable[[int, int], None]) -> tuple[int, int, int]:
-        report = embed_pending(dsn, provider=provider, on_progress=tell)  # type: ignore[arg-type]
+    def embed(conn: Connection, pass_id: int, tell: Callable[[int, int], None]) -> tuple[int, int, int]:
+        report = embed_pending(dsn, provider=provider, on_progress=tell, only=Only(pass_id))  # type: ignore[arg-type]
         return report.texts, report.provider_calls, report.failed
 
     def sync(with_vectors: bool = True) -> Outcome:

@@ -243,24 +243,29 @@ $function$;
 COMMENT ON FUNCTION trecho._live_passes() IS 'Passes that run and whose connection lives.';
 REVOKE ALL ON FUNCTION trecho._live_passes() FROM PUBLIC;
 
-CREATE OR REPLACE FUNCTION trecho._wanted_condition(p_index_version integer)
+CREATE OR REPLACE FUNCTION trecho._wanted_condition(p_index_version integer, p_pass_id bigint DEFAULT NULL, p_project text DEFAULT NULL)
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
 AS $function$
-    SELECT format($query$coalesce(
+    SELECT CASE WHEN p_pass_id IS NULL THEN format($query$coalesce(
         (SELECT true FROM trecho.%I AS p WHERE p.chunk_key = c.chunk_key LIMIT 1),
         (SELECT true FROM trecho.staged_placements AS s
           WHERE s.index_version = %s AND s.chunk_key = c.chunk_key AND s.pass_id = ANY ((SELECT trecho._live_passes())::bigint[]) LIMIT 1))
         $query$, 'placements_' || p_index_version, p_index_version)
+        ELSE format($query$(SELECT true FROM trecho.staged_placements AS s
+          WHERE s.index_version = %s AND s.chunk_key = c.chunk_key AND s.pass_id = %s LIMIT 1)
+        $query$, p_index_version, p_pass_id) END
+        || CASE WHEN p_project IS NULL THEN '' ELSE format(' AND c.project = %L', p_project) END
 $function$;
-COMMENT ON FUNCTION trecho._wanted_condition(integer) IS
-    'Condition on a chunk c of a version, as text: it is placed, or a running pass is about to place it. What is neither is left to gc.';
-REVOKE ALL ON FUNCTION trecho._wanted_condition(integer) FROM PUBLIC;
+COMMENT ON FUNCTION trecho._wanted_condition(integer, bigint, text) IS
+    'Condition on a chunk c of a version, as text: it is placed, or a running pass is about to place it (p_pass_id: that pass is); it is of p_project. What is neither placed nor about to be is left to gc.';
+REVOKE ALL ON FUNCTION trecho._wanted_condition(integer, bigint, text) FROM PUBLIC;
 
 -- Starts at a random point of the hash order and wraps round: workers meet seldom, and texts whose vectors are staged already are not all read
 -- again by every call.
-CREATE OR REPLACE FUNCTION trecho._claim_embeddings(p_worker text, p_index_version integer, p_max_texts integer, p_max_bytes bigint, p_lease interval)
+CREATE OR REPLACE FUNCTION trecho._claim_embeddings(p_worker text, p_index_version integer, p_max_texts integer, p_max_bytes bigint, p_lease interval,
+                                                    p_pass_id bigint, p_project text)
 RETURNS SETOF trecho.claimed_text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -309,7 +314,7 @@ BEGIN
                              ORDER BY c.text_hash LIMIT $4
                                FOR UPDATE OF c SKIP LOCKED) AS p
                      GROUP BY p.text_hash) AS q
-            $query$, v_leaf, trecho._wanted_condition(p_index_version))
+            $query$, v_leaf, trecho._wanted_condition(p_index_version, p_pass_id, p_project))
            INTO v_read, v_sizes USING p_index_version, v_from, v_to, p_max_texts - v_texts;
         IF v_read IS NULL THEN
             EXIT WHEN v_to IS NOT NULL;
@@ -390,8 +395,8 @@ BEGIN
     END LOOP;
 END
 $function$;
-COMMENT ON FUNCTION trecho._claim_embeddings(text, integer, integer, bigint, interval) IS 'trecho.claim_embeddings for one version.';
-REVOKE ALL ON FUNCTION trecho._claim_embeddings(text, integer, integer, bigint, interval) FROM PUBLIC;
+COMMENT ON FUNCTION trecho._claim_embeddings(text, integer, integer, bigint, interval, bigint, text) IS 'trecho.claim_embeddings for one version.';
+REVOKE ALL ON FUNCTION trecho._claim_embeddings(text, integer, integer, bigint, interval, bigint, text) FROM PUBLIC;
 
 -- Locks rows of chunks (SKIP LOCKED) and of embedding_attempts to the end of the transaction: commit at once.
 CREATE OR REPLACE FUNCTION trecho.claim_embeddings(
@@ -399,7 +404,9 @@ CREATE OR REPLACE FUNCTION trecho.claim_embeddings(
     max_texts     integer  DEFAULT 64,
     max_bytes     bigint   DEFAULT 262144,             -- of UTF-8, all texts together; one text always fits
     lease         interval DEFAULT '5 minutes',        -- the texts are free again after it, or when the connection ends
-    index_version integer  DEFAULT NULL                -- NULL: the active version, then those being built
+    index_version integer  DEFAULT NULL,               -- NULL: the active version, then those being built
+    pass_id       bigint   DEFAULT NULL,               -- only texts that this pass is about to place
+    project       text     DEFAULT NULL                -- only texts of this project
 )
 RETURNS SETOF trecho.claimed_text                      -- all of one version
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
@@ -434,15 +441,16 @@ BEGIN
          ORDER BY v.state = 'active' DESC, v.index_version
     LOOP
         RETURN QUERY SELECT c.* FROM trecho._claim_embeddings(claim_embeddings.worker, v_version, claim_embeddings.max_texts,
-                                                              claim_embeddings.max_bytes, claim_embeddings.lease) AS c;
+                                                              claim_embeddings.max_bytes, claim_embeddings.lease, claim_embeddings.pass_id,
+                                                              claim_embeddings.project) AS c;
         EXIT WHEN FOUND;
     END LOOP;
 END
 $function$;
-COMMENT ON FUNCTION trecho.claim_embeddings(text, integer, bigint, interval, integer) IS
+COMMENT ON FUNCTION trecho.claim_embeddings(text, integer, bigint, interval, integer, bigint, text) IS
     'Lease texts that need a vector, each to one worker. Texts whose vector is already known are staged instead. No row: nothing to do now (retries may be waiting, see trecho.pending_embeddings). Raises TR001 for an unknown version, 22023 for a bad argument.';
-REVOKE ALL ON FUNCTION trecho.claim_embeddings(text, integer, bigint, interval, integer) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION trecho.claim_embeddings(text, integer, bigint, interval, integer) TO trecho_writer;
+REVOKE ALL ON FUNCTION trecho.claim_embeddings(text, integer, bigint, interval, integer, bigint, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.claim_embeddings(text, integer, bigint, interval, integer, bigint, text) TO trecho_writer;
 
 -- NaN and infinity cannot get here: the type vector refuses them. Without format(), which is not immutable, so that it is inlined.
 CREATE OR REPLACE FUNCTION trecho._check_embedding(p_embedding @extschema:vector@.vector, p_dim integer)
@@ -666,7 +674,9 @@ REVOKE ALL ON FUNCTION trecho.retry_failed(integer, interval) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.retry_failed(integer, interval) TO trecho_writer, trecho_operator;
 
 CREATE OR REPLACE FUNCTION trecho.pending_embeddings(
-    index_version integer DEFAULT NULL  -- NULL: the active version and those being built
+    index_version integer DEFAULT NULL, -- NULL: the active version and those being built
+    pass_id       bigint  DEFAULT NULL, -- only texts that this pass is about to place
+    project       text    DEFAULT NULL  -- only texts of this project
 )
 RETURNS TABLE (
     version     integer,
@@ -676,7 +686,7 @@ RETURNS TABLE (
     retry_at    timestamptz, -- when the first of the waiting ones may be claimed; NULL when none waits
     failed      bigint,      -- texts given up after 5 failures
     quarantined bigint,      -- texts held back
-    staged      bigint       -- vectors to be applied
+    staged      bigint       -- vectors of the version to be applied, whatever pass or project
 )
 LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -712,18 +722,20 @@ BEGIN
                    count(*) FILTER (WHERE s.state = 'failed'), count(*) FILTER (WHERE s.state = 'quarantined'),
                    (SELECT count(*) FROM trecho.staged_embeddings AS e WHERE e.index_version = $1)
               FROM states AS s
-            $query$, 'chunks_' || version, trecho._wanted_condition(version)) USING version;
+            $query$, 'chunks_' || version, trecho._wanted_condition(version, pending_embeddings.pass_id, pending_embeddings.project)) USING version;
     END LOOP;
 END
 $function$;
-COMMENT ON FUNCTION trecho.pending_embeddings(integer) IS
+COMMENT ON FUNCTION trecho.pending_embeddings(integer, bigint, text) IS
     'One row per version: how many texts need a vector, are with a worker, wait after a failure, have failed, are held back; and vectors to be applied. Texts, not chunks: equal texts count once, and texts that nothing places or is about to place do not count. Raises TR001 for an unknown version.';
-REVOKE ALL ON FUNCTION trecho.pending_embeddings(integer) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION trecho.pending_embeddings(integer) TO trecho_writer, trecho_operator;
+REVOKE ALL ON FUNCTION trecho.pending_embeddings(integer, bigint, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.pending_embeddings(integer, bigint, text) TO trecho_writer, trecho_operator;
 
 CREATE OR REPLACE FUNCTION trecho.has_pending_embeddings(
     index_version  integer,
-    written_before timestamptz DEFAULT NULL  -- NULL: whenever it was written
+    written_before timestamptz DEFAULT NULL, -- NULL: whenever it was written
+    pass_id        bigint      DEFAULT NULL, -- only texts that this pass is about to place
+    project        text        DEFAULT NULL  -- only texts of this project
 )
 RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER
@@ -734,17 +746,18 @@ DECLARE
     v_found boolean;
 BEGIN
     PERFORM trecho._passage_prefix(has_pending_embeddings.index_version);  -- TR001
-    EXECUTE format('SELECT EXISTS (%s)', trecho._pending_texts_query(has_pending_embeddings.index_version, false)) INTO v_found
+    EXECUTE format('SELECT EXISTS (%s)', trecho._pending_texts_query(has_pending_embeddings.index_version, false, has_pending_embeddings.pass_id,
+                                                                   has_pending_embeddings.project)) INTO v_found
       USING has_pending_embeddings.index_version, has_pending_embeddings.written_before;
     RETURN v_found;
 END
 $function$;
-COMMENT ON FUNCTION trecho.has_pending_embeddings(integer, timestamptz) IS
+COMMENT ON FUNCTION trecho.has_pending_embeddings(integer, timestamptz, bigint, text) IS
     'Whether a text of a version, written before a time, has no vector yet, with a worker or waiting included; not one that failed for good or is held back. Cheaper than trecho.pending_embeddings. Raises TR001 for an unknown version.';
-REVOKE ALL ON FUNCTION trecho.has_pending_embeddings(integer, timestamptz) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION trecho.has_pending_embeddings(integer, timestamptz) TO trecho_writer, trecho_operator;
+REVOKE ALL ON FUNCTION trecho.has_pending_embeddings(integer, timestamptz, bigint, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION trecho.has_pending_embeddings(integer, timestamptz, bigint, text) TO trecho_writer, trecho_operator;
 
-CREATE OR REPLACE FUNCTION trecho._pending_texts_query(p_index_version integer, p_staged boolean)
+CREATE OR REPLACE FUNCTION trecho._pending_texts_query(p_index_version integer, p_staged boolean, p_pass_id bigint DEFAULT NULL, p_project text DEFAULT NULL)
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
@@ -755,13 +768,13 @@ AS $function$
            AND NOT EXISTS (SELECT FROM trecho.embedding_attempts AS a
                             WHERE a.index_version = $1 AND a.text_hash = c.text_hash AND a.attempt_count >= trecho._max_attempts())
            AND %s
-        $query$, 'chunks_' || p_index_version, trecho._wanted_condition(p_index_version))
+        $query$, 'chunks_' || p_index_version, trecho._wanted_condition(p_index_version, p_pass_id, p_project))
         || CASE WHEN p_staged THEN '' ELSE
            'AND NOT EXISTS (SELECT FROM trecho.staged_embeddings AS s WHERE s.index_version = $1 AND s.text_hash = c.text_hash)' END
 $function$;
-COMMENT ON FUNCTION trecho._pending_texts_query(integer, boolean) IS
+COMMENT ON FUNCTION trecho._pending_texts_query(integer, boolean, bigint, text) IS
     'Query for the texts of a version ($1) that wait for a vector and were written before a time ($2, NULL: any); p_staged: those too whose vector is staged.';
-REVOKE ALL ON FUNCTION trecho._pending_texts_query(integer, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION trecho._pending_texts_query(integer, boolean, bigint, text) FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION trecho.check_embedding_probe(
     index_version integer,

@@ -81,6 +81,14 @@ class EmbedReport:
         return asdict(self) | {"problems": [problem.as_json() for problem in self.problems]}
 
 
+@dataclass(frozen=True)
+class Only:
+    """Which texts are meant: those that a pass is about to place, or those of a project; all when neither is given."""
+
+    pass_id: int | None = None
+    project: str | None = None
+
+
 def embed_pending(
     database: str | ConnectionFactory,
     *,
@@ -91,6 +99,7 @@ def embed_pending(
     stop: threading.Event | None = None,
     raise_problems: bool = True,
     written_before: datetime | None = None,
+    only: Only | None = None,
 ) -> EmbedReport:
     """Embed what is pending, waiting for retries and for other workers, and put the vectors on their chunks.
 
@@ -98,11 +107,12 @@ def embed_pending(
     active version and those being built. provider: instead of the ones the recipes name. workers: threads, each with a
     connection (default: what the provider bears, and no more than there is work for). stop: set it to end soon, with
     nothing lost. written_before: end when what was written before has its vector (default: before this call), so that
-    steady writers do not keep it for ever.
+    steady writers do not keep it for ever. only: these texts (default: all).
     Raises: the first problem of a provider, after the other versions had their turn, unless raise_problems is False.
     """
     factory: ConnectionFactory = database if callable(database) else _factory(database)
     stop = stop or threading.Event()
+    only = only or Only()
     began = time.monotonic()
     tally = _Tally(on_progress)
     problems: list[TrechoError] = []
@@ -112,7 +122,7 @@ def embed_pending(
             for row in conn.execute("SELECT index_version, recipe FROM trecho.embedding_recipes()").fetchall()
             if index_version in (None, row["index_version"])
         }
-        before = _counts(conn, index_version)
+        before = _counts(conn, index_version, only)
         tally.total = sum(row["pending"] for row in before.values() if row["version"] in recipes)
         written_before = written_before or _one(conn, "SELECT clock_timestamp() AS now", ())["now"]
         for version, recipe in recipes.items():
@@ -120,7 +130,7 @@ def embed_pending(
                 break
             try:
                 if before[version]["pending"]:
-                    crew = _Crew(factory, version, provider or provider_for(recipe), tally, stop)
+                    crew = _Crew(factory, version, provider or provider_for(recipe), tally, stop, only)
                     crew.enough = tally.done + before[version]["pending"]
                     size = workers or _crew_size(crew.provider, before[version]["pending"])
                     _embed_version(conn, crew, size, written_before, keep=provider is not None)
@@ -133,7 +143,7 @@ def embed_pending(
                 problems.append(error)
             finally:
                 _apply_all(factory, conn, version, stop)
-        after = [row for version, row in _counts(conn, index_version).items() if version in recipes]
+        after = [row for version, row in _counts(conn, index_version, only).items() if version in recipes]
     if problems and raise_problems:
         raise problems[0]
     return EmbedReport(
@@ -187,6 +197,7 @@ class _Crew:
     provider: Provider
     tally: _Tally
     stop: threading.Event  # the whole run is to end
+    only: Only
     enough: int = 0  # texts done from which on those that were there at the beginning may be done
     halt: threading.Event = field(default_factory=threading.Event)  # this crew is to end
     error: BaseException | None = None
@@ -200,8 +211,12 @@ class _Crew:
                 worker = f"{socket.gethostname()}:{os.getpid()}:{number}:{uuid.uuid4().hex[:6]}"
                 while not self.stop.is_set() and not self.halt.is_set():
                     texts = conn.execute(
-                        "SELECT text_hash, attempt_count, text FROM trecho.claim_embeddings(%s, %s, %s, %s, %s)",
-                        (worker, min(share * most_texts, 10_000), share * most_bytes, _LEASE, self.version),
+                        "SELECT text_hash, attempt_count, text"
+                        "  FROM trecho.claim_embeddings(%s, %s, %s, %s, %s, %s, %s)",
+                        (
+                            *(worker, min(share * most_texts, 10_000), share * most_bytes, _LEASE),
+                            *(self.version, self.only.pass_id, self.only.project),
+                        ),
                     ).fetchall()
                     if texts:
                         self._embed(conn, worker, texts)
@@ -214,7 +229,7 @@ class _Crew:
 
     def _more(self, conn: Connection) -> bool:
         """Wait a little for what others have or what waits for a retry. False when nothing is pending."""
-        counts = _counts(conn, self.version)[self.version]
+        counts = _counts(conn, self.version, self.only)[self.version]
         if not counts["pending"]:
             return False
         if counts["pending"] == counts["leased"] + counts["waiting"]:
@@ -343,8 +358,8 @@ def _supervise(
             looked = now
             if not _one(
                 conn,
-                "SELECT trecho.has_pending_embeddings(%s, %s) AS more",
-                (crew.version, written_before),
+                "SELECT trecho.has_pending_embeddings(%s, %s, %s, %s) AS more",
+                (crew.version, written_before, crew.only.pass_id, crew.only.project),
             )["more"]:
                 crew.halt.set()
         if now - applied > _APPLY_EVERY_S:
@@ -394,8 +409,10 @@ def _apply_all(factory: ConnectionFactory, conn: Connection, version: int, stop:
         raise failures[0]
 
 
-def _counts(conn: Connection, version: int | None) -> dict[int, dict[str, Any]]:
-    rows = conn.execute("SELECT * FROM trecho.pending_embeddings(%s)", (version,)).fetchall()
+def _counts(conn: Connection, version: int | None, only: Only) -> dict[int, dict[str, Any]]:
+    rows = conn.execute(
+        "SELECT * FROM trecho.pending_embeddings(%s, %s, %s)", (version, only.pass_id, only.project)
+    ).fetchall()
     return {row["version"]: row for row in rows}
 
 

@@ -29,7 +29,7 @@ _PLAN_TRIES = 5
 
 # Embeds what is pending; gets the connection of the pass and tells progress. Returns (texts embedded, provider calls,
 # texts given up).
-Embedder = Callable[[Connection, Callable[[int, int], None]], tuple[int, int, int]]
+Embedder = Callable[[Connection, int, Callable[[int, int], None]], tuple[int, int, int]]
 
 
 @dataclass(frozen=True)
@@ -219,10 +219,10 @@ class _Pass:
             from trecho.secrets_gate import hold_staged
 
             outcome.quarantined = hold_staged(self.conn, self.pass_id)
-        if self.options.embed is not None:
-            outcome.embedded, outcome.provider_calls, outcome.texts_failed = self.options.embed(
-                self.conn, self.progress.embed
-            )
+            if self.options.embed is not None:
+                outcome.embedded, outcome.provider_calls, outcome.texts_failed = self.options.embed(
+                    self.conn, self.pass_id, self.progress.embed
+                )
         # Always: a bulk load that was killed leaves the indexes to whoever comes next.
         self.progress.phase("indexes")
         self.conn.execute("SELECT trecho.end_bulk_load()")

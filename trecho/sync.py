@@ -25,6 +25,8 @@ from trecho.sources import SourceFile, read_folder
 from trecho.status import counted
 
 HELP = "make the index equal to folders (trecho.toml, or one FOLDER with --scope)"
+Progress = Callable[[int, int], None]
+
 # A deleted branch waits for a pass over its project, up to a minute.
 _DROP_TRIES = 120
 _DROP_PAUSE_S = 0.5
@@ -323,6 +325,13 @@ def _runner(
         progress = TerminalProgress(target.source_set)
         try:
             outcome = run_pass(database.dsn, target, files, options, progress, database.conn)
+            if options.embed is not None and outcome.state == "published":
+                texts, calls, failed = _embed_rest(
+                    database.conn, database.dsn, target.project, progress.embed
+                )
+                outcome.embedded += texts
+                outcome.provider_calls += calls
+                outcome.texts_failed += failed
         finally:
             progress.close()
         _report(outcome, args.verbose)
@@ -395,24 +404,60 @@ def _prepare(args: argparse.Namespace, database: _Database, config: Config) -> t
 
 
 def embedder(dsn: str) -> Embedder:
-    def embed(conn: Connection, tell: Callable[[int, int], None]) -> tuple[int, int, int]:
-        # A run that died may have left vectors that are paid for and not on their chunks yet.
+    """Embeds what a pass is about to place, and nothing else: what others left must not hold its publication back."""
+
+    def embed(conn: Connection, pass_id: int, tell: Progress) -> tuple[int, int, int]:
         row = conn.execute(
-            "SELECT sum(pending + staged) AS left, sum(failed)::bigint AS failed FROM trecho.pending_embeddings()"
+            "SELECT p.version, p.failed, trecho.pass_pending(%s) AS left"
+            "  FROM trecho.query_recipe() AS s (active_version),"
+            "       trecho.pending_embeddings(s.active_version, pass_id => %s) AS p",
+            (pass_id, pass_id),
         ).fetchone()
         if not row or not row["left"]:
             return 0, 0, 0
-        # Loading the model takes longer than a pass that needs no vector.
-        from trecho.embed import embed_pending
-
-        # A provider that is down leaves texts pending, which the pass finds out; one of a version that is being built
-        # must not hold this pass back.
-        report = embed_pending(dsn, on_progress=tell, raise_problems=False)
-        for problem in report.problems:
-            note(f"warning: {problem}")
-        return report.texts, report.provider_calls, max(0, report.failed - row["failed"])
+        return _embed(dsn, tell, row["failed"], index_version=row["version"], pass_id=pass_id)
 
     return embed
+
+
+def _embed_rest(conn: Connection, dsn: str, project: str, tell: Progress) -> tuple[int, int, int]:
+    """Embed what else of a project waits: of syncs without vectors, of applications, of runs that died."""
+    row = conn.execute(
+        # Vectors that are paid for and not on their chunks yet count, too.
+        "SELECT sum(pending + staged) AS left, sum(failed)::bigint AS failed"
+        "  FROM trecho.pending_embeddings(project => %s)",
+        (project,),
+    ).fetchone()
+    if not row or not row["left"]:
+        return 0, 0, 0
+    return _embed(dsn, tell, row["failed"], project=project)
+
+
+def _embed(
+    dsn: str,
+    tell: Progress,
+    failed: int,
+    *,
+    index_version: int | None = None,
+    pass_id: int | None = None,
+    project: str | None = None,
+) -> tuple[int, int, int]:
+    """Returns texts embedded, provider calls, texts given up since there were `failed`."""
+    # Loading the model takes longer than a pass that needs no vector.
+    from trecho.embed import Only, embed_pending
+
+    # A provider that is down leaves texts pending, which the pass finds out; one of a version that is being built
+    # must not hold this sync back.
+    report = embed_pending(
+        dsn,
+        index_version=index_version,
+        on_progress=tell,
+        raise_problems=False,
+        only=Only(pass_id, project),
+    )
+    for problem in report.problems:
+        note(f"warning: {problem}")
+    return report.texts, report.provider_calls, max(0, report.failed - failed)
 
 
 def _report(outcome: Outcome, verbose: bool) -> None:

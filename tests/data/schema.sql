@@ -550,7 +550,7 @@ CREATE FUNCTION trecho._check_recipe(p_recipe jsonb)
     RETURNS void
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
-CREATE FUNCTION trecho._claim_embeddings(p_worker text, p_index_version integer, p_max_texts integer, p_max_bytes bigint, p_lease interval)
+CREATE FUNCTION trecho._claim_embeddings(p_worker text, p_index_version integer, p_max_texts integer, p_max_bytes bigint, p_lease interval, p_pass_id bigint, p_project text)
     RETURNS SETOF trecho.claimed_text
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp SET jit=off SET enable_seqscan=off SET enable_bitmapscan=off SET enable_hashjoin=off SET enable_mergejoin=off
     -- owner trecho_owner, rights trecho_owner=execute
@@ -690,7 +690,7 @@ CREATE FUNCTION trecho._passage_prefix(p_index_version integer)
     RETURNS text
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
-CREATE FUNCTION trecho._pending_texts_query(p_index_version integer, p_staged boolean)
+CREATE FUNCTION trecho._pending_texts_query(p_index_version integer, p_staged boolean, p_pass_id bigint DEFAULT NULL::bigint, p_project text DEFAULT NULL::text)
     RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
@@ -834,7 +834,7 @@ CREATE FUNCTION trecho._versions_now()
     RETURNS integer[]
     LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
-CREATE FUNCTION trecho._wanted_condition(p_index_version integer)
+CREATE FUNCTION trecho._wanted_condition(p_index_version integer, p_pass_id bigint DEFAULT NULL::bigint, p_project text DEFAULT NULL::text)
     RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SECURITY INVOKER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute
@@ -922,7 +922,7 @@ CREATE FUNCTION trecho.chunking()
     RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_reader=execute
-CREATE FUNCTION trecho.claim_embeddings(worker text, max_texts integer DEFAULT 64, max_bytes bigint DEFAULT 262144, lease interval DEFAULT '00:05:00'::interval, index_version integer DEFAULT NULL::integer)
+CREATE FUNCTION trecho.claim_embeddings(worker text, max_texts integer DEFAULT 64, max_bytes bigint DEFAULT 262144, lease interval DEFAULT '00:05:00'::interval, index_version integer DEFAULT NULL::integer, pass_id bigint DEFAULT NULL::bigint, project text DEFAULT NULL::text)
     RETURNS SETOF trecho.claimed_text
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_owner=execute trecho_writer=execute
@@ -1026,7 +1026,7 @@ CREATE FUNCTION trecho.grant_project(role name, project text)
     RETURNS boolean
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
-CREATE FUNCTION trecho.has_pending_embeddings(index_version integer, written_before timestamp with time zone DEFAULT NULL::timestamp with time zone)
+CREATE FUNCTION trecho.has_pending_embeddings(index_version integer, written_before timestamp with time zone DEFAULT NULL::timestamp with time zone, pass_id bigint DEFAULT NULL::bigint, project text DEFAULT NULL::text)
     RETURNS boolean
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp SET jit=off
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_writer=execute
@@ -1090,7 +1090,7 @@ CREATE FUNCTION trecho.pause_version(index_version integer, paused boolean DEFAU
     RETURNS void
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute
-CREATE FUNCTION trecho.pending_embeddings(index_version integer DEFAULT NULL::integer)
+CREATE FUNCTION trecho.pending_embeddings(index_version integer DEFAULT NULL::integer, pass_id bigint DEFAULT NULL::bigint, project text DEFAULT NULL::text)
     RETURNS TABLE(version integer, pending bigint, leased bigint, waiting bigint, retry_at timestamp with time zone, failed bigint, quarantined bigint, staged bigint)
     LANGUAGE plpgsql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path=pg_catalog, pg_temp
     -- owner trecho_owner, rights trecho_operator=execute trecho_owner=execute trecho_writer=execute

@@ -56,7 +56,7 @@ def repair(args: argparse.Namespace, dsn: str, report: Report) -> dict[str, int]
     if checks & {"changed sources", "new sources", "removed sources", "commits behind"}:
         _sync(args, dsn)
     if not args.no_embed:
-        _embed(dsn)
+        _embed(dsn, project)
     return dict(+repaired)
 
 
@@ -154,15 +154,16 @@ def _sync(args: argparse.Namespace, dsn: str) -> None:
     sync.run(parser.parse_args(words, argparse.Namespace(dsn=dsn, json=False, debug=args.debug)))
 
 
-def _embed(dsn: str) -> None:
+def _embed(dsn: str, project: str | None) -> None:
     """Give what waits its vector; a provider that is down leaves it waiting, and the report says so."""
     with connection(dsn, application_name="trecho doctor", autocommit=True) as conn:
         row = conn.execute(
-            "SELECT sum(pending + staged) AS waiting FROM trecho.pending_embeddings()"
+            "SELECT sum(pending + staged) AS waiting FROM trecho.pending_embeddings(project => %s)",
+            (project,),
         ).fetchone()
     if not row or not row["waiting"]:
         return
-    from trecho.embed import embed_pending
+    from trecho.embed import Only, embed_pending
 
-    for problem in embed_pending(dsn, raise_problems=False).problems:
+    for problem in embed_pending(dsn, raise_problems=False, only=Only(project=project)).problems:
         note(f"warning: {problem}")
