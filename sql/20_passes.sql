@@ -202,6 +202,14 @@ BEGIN
         RAISE EXCEPTION 'scope, path and content must not be NULL'
             USING ERRCODE = 'null_value_not_allowed', HINT = 'Give all three; a document without text has the content ''''.';
     END IF;
+    IF stage_document.scope <> 'session' AND v_id IS NOT NULL THEN
+        RAISE EXCEPTION 'document % of scope % has session_id %', stage_document.path, stage_document.scope, v_id
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Only scope session takes a session_id.';
+    END IF;
+    IF jsonb_typeof(coalesce(stage_document.metadata, '{}')) <> 'object' THEN
+        RAISE EXCEPTION 'metadata of document % must be a JSON object, got %', stage_document.path, jsonb_typeof(stage_document.metadata)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass an object such as {"team": "dba"}.';
+    END IF;
     IF stage_document.scope = 'session' THEN
         IF v_id IS NULL THEN
             IF to_regprocedure('trecho.describe(text, text, text, text)') IS NULL THEN
@@ -252,7 +260,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION trecho.stage_document(bigint, trecho.chunk_scope, text, text, bigint, uuid, jsonb) IS
-    'Give a running pass one new or changed document. A source that another set or an application owns is recorded as an error of that document; the rest of the pass goes on. Returns the source. Raises 22004 for NULL arguments, 22023 or 55000 for a pass that is not running, TR010 for a session without session_id when the server has no chunkers.';
+    'Give a running pass one new or changed document. A source that another set or an application owns is recorded as an error of that document; the rest of the pass goes on. Returns the source. Raises 22004 for NULL arguments, 22023 for metadata that is no object or a session_id of another scope, 22023 or 55000 for a pass that is not running, TR010 for a session without session_id when the server has no chunkers.';
 REVOKE ALL ON FUNCTION trecho.stage_document(bigint, trecho.chunk_scope, text, text, bigint, uuid, jsonb) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.stage_document(bigint, trecho.chunk_scope, text, text, bigint, uuid, jsonb) TO trecho_writer;
 
@@ -752,6 +760,10 @@ BEGIN
         RAISE EXCEPTION 'pass % has % documents that are not planned', v_pass.pass_id, v_count
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Call trecho.plan_pass until it returns 0.';
     END IF;
+    IF jsonb_typeof(coalesce(publish_pass.skipped, '{}')) <> 'object' OR publish_pass.last_commit = '' THEN
+        RAISE EXCEPTION 'skipped must be a JSON object and last_commit not empty, got % and %', publish_pass.skipped, quote_nullable(publish_pass.last_commit)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Give reason -> count, and the name of a commit; leave out what you do not have.';
+    END IF;
     IF NOT publish_pass.allow_pending THEN
         v_count := trecho.pass_pending(v_pass.pass_id);
         IF v_count > 0 THEN
@@ -872,8 +884,8 @@ BEGIN
            placements_written = v_pass.placements_written, skipped = coalesce(publish_pass.skipped, '{}'), last_commit = publish_pass.last_commit,
            documents_staged = (SELECT count(*) FROM trecho.staged_documents AS s WHERE s.pass_id = v_pass.pass_id AND s.action = 'write') + v_pass.documents_superseded,
            documents_failed = (SELECT count(*) FROM trecho.staged_documents AS s WHERE s.pass_id = v_pass.pass_id AND s.error IS NOT NULL)
-                              + cardinality(coalesce(publish_pass.errors, '{}')),
-           errors = to_jsonb((coalesce(publish_pass.errors, '{}'))[:1000])
+                              + (SELECT count(e) FROM unnest(publish_pass.errors) AS e),
+           errors = coalesce((SELECT jsonb_agg(left(e.line, 2000)) FROM (SELECT e AS line FROM unnest(publish_pass.errors) AS e WHERE e IS NOT NULL LIMIT 1000) AS e), '[]')
                     || coalesce((SELECT jsonb_agg(s.error ORDER BY s.source) FROM (SELECT e.source, e.error FROM trecho.staged_documents AS e
                                   WHERE e.pass_id = v_pass.pass_id AND e.error IS NOT NULL ORDER BY e.source LIMIT 1000) AS s), '[]')
      WHERE p.pass_id = v_pass.pass_id
@@ -884,7 +896,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb, text, text[]) IS
-    'Make a planned pass visible, all of it in this transaction: placements, documents, removals, tombstones, branch. The lock stays until trecho.release_pass after the commit, or the end of the connection. Documents in error keep their published form and are listed in errors; what an application wrote meanwhile stays. Raises TR005 when this connection does not hold the lock, 55000 when something is not planned or embedded, TR009 when a full pass would remove everything, or over half and at least 20 documents.';
+    'Make a planned pass visible, all of it in this transaction: placements, documents, removals, tombstones, branch. The lock stays until trecho.release_pass after the commit, or the end of the connection. Documents in error keep their published form and are listed in errors; what an application wrote meanwhile stays. Raises TR005 when this connection does not hold the lock, 22023 when skipped is no object or last_commit empty, 55000 when something is not planned or embedded, TR009 when a full pass would remove everything, or over half and at least 20 documents.';
 REVOKE ALL ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb, text, text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.publish_pass(bigint, boolean, boolean, text, jsonb, text, text[]) TO trecho_writer;
 

@@ -890,14 +890,14 @@ RETURNS TABLE (text_hash bytea, text text)
 LANGUAGE sql STABLE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $function$
-    SELECT DISTINCT ON (trecho._passage_hash(c.context, c.content)) c.text_hash, trecho._embedding_text(v.passage_prefix, c.context, c.content)
+    SELECT DISTINCT ON (trecho._passage_hash(c.context, c.content)) c.text_hash, trecho._embedding_text(NULL, c.context, c.content)
       FROM trecho.staged_placements AS s
       JOIN trecho.index_versions AS v ON v.index_version = s.index_version AND v.provider IS DISTINCT FROM 'local'
       JOIN trecho.chunks AS c ON c.index_version = s.index_version AND c.chunk_key = s.chunk_key
      WHERE s.pass_id = texts_to_scan.pass_id AND c.embedding IS NULL AND NOT c.quarantined
 $function$;
 COMMENT ON FUNCTION trecho.texts_to_scan(bigint) IS
-    'Texts of a pass that are to leave for a provider, as they will be sent: new ones, and those that still wait for a vector. None where the provider is local. Scan them for secrets, and hold what is found with trecho.quarantine_text.';
+    'Texts of a pass that are to leave for a provider, without prefix: new ones, and those that still wait for a vector. None where the provider is local. Scan them for secrets, and hold what is found with trecho.quarantine_text.';
 REVOKE ALL ON FUNCTION trecho.texts_to_scan(bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.texts_to_scan(bigint) TO trecho_writer;
 

@@ -44,9 +44,14 @@ def _plain(value: object) -> object:
     return str(value)
 
 
+def harmless(text: str) -> str:
+    """A text in which what others wrote, such as a server or the name of a file, moves no terminal."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
 def note(text: str) -> None:
-    """A line for the person who waits. What others wrote, such as a server or the name of a file, moves no terminal."""
-    print(_CONTROL.sub(lambda found: ascii(found[0])[1:-1], text), file=sys.stderr, flush=True)
+    """A line, made harmless, for the person who waits."""
+    print(harmless(text), file=sys.stderr, flush=True)
 
 
 def print_error(error: TrechoError) -> None:

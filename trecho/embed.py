@@ -130,7 +130,10 @@ def embed_pending(
                 break
             try:
                 if before[version]["pending"]:
-                    crew = _Crew(factory, version, provider or provider_for(recipe), tally, stop, only)
+                    crew = _Crew(
+                        *(factory, version, provider or provider_for(recipe), tally, stop, only),
+                        recipe.get("passage_prefix") or "",
+                    )
                     crew.enough = tally.done + before[version]["pending"]
                     size = workers or _crew_size(crew.provider, before[version]["pending"])
                     _embed_version(conn, crew, size, written_before, keep=provider is not None)
@@ -198,6 +201,7 @@ class _Crew:
     tally: _Tally
     stop: threading.Event  # the whole run is to end
     only: Only
+    prefix: str  # that its texts begin with
     enough: int = 0  # texts done from which on those that were there at the beginning may be done
     halt: threading.Event = field(default_factory=threading.Event)  # this crew is to end
     error: BaseException | None = None
@@ -292,7 +296,9 @@ class _Crew:
     def _harmless(self, conn: Connection, texts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The texts that may leave; the others are quarantined."""
         kept = []
-        for text, found in zip(texts, screen_once([text["text"] for text in texts]), strict=True):
+        # Without the prefix, which could hide what begins the text.
+        bare = [text["text"].removeprefix(self.prefix) for text in texts]
+        for text, found in zip(texts, screen_once(bare), strict=True):
             if (
                 found
                 and _one(

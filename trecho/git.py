@@ -57,15 +57,28 @@ class Repository:
         found = self._run("symbolic-ref", "--quiet", "--short", "HEAD", check=False)
         return found.decode().strip() if found else None
 
-    def branch(self, given: str | None) -> str:
-        """The branch given, else the one HEAD is on. Raises: UsageError when HEAD is on none, as in many builds."""
-        found = given or self.current_branch()
+    def branch(self, given: str | None, revision: str = "HEAD") -> str:
+        """The branch given, else the one that the revision names, else the one HEAD is on.
+
+        Raises: UsageError when HEAD is on none, as in many builds.
+        """
+        found = given or (revision if self.commit(f"refs/heads/{revision}") else self.current_branch())
         if found is None:
             raise UsageError(
                 "HEAD is on no branch, so nothing says which branch of the index is meant",
                 hint="Give --branch, or check a branch out; nothing was changed.",
             )
         return found
+
+    def tip(self, branch: str | None) -> str:
+        """The revision that a branch is at: HEAD, unless that is on another branch and there is one of this name."""
+        named = f"refs/heads/{branch}"
+        elsewhere = branch is not None and self.current_branch() not in (None, branch)
+        return named if elsewhere and self.commit(named) else "HEAD"
+
+    def follows(self, after: str, before: str) -> bool:
+        """Whether commit `before` is in the history of `after`."""
+        return self._run("merge-base", "--is-ancestor", before, after, check=False) is not None
 
     def is_bare(self) -> bool:
         """Whether it has no working tree, as repositories have that others push to."""

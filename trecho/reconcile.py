@@ -22,6 +22,8 @@ from trecho.sources import SourceFile
 # Documents sent in one pipeline, and their most characters: few round trips, bounded memory.
 _STAGE_BATCH = 100
 _STAGE_SIZE = 4 << 20
+# Characters that trecho.publish_pass keeps of an error.
+_ERROR_CHARS = 2000
 # Documents chunked in one transaction.
 _PLAN_BATCH = 50
 # A deadlock with an application that puts several documents in one transaction: plan again, this often at most.
@@ -249,7 +251,7 @@ class _Pass:
             ),
         ).fetchone()
         outcome.counts = dict(row or {})
-        told = set(outcome.failed)
+        told = {line[:_ERROR_CHARS] for line in outcome.failed}
         outcome.failed.extend(line for line in outcome.counts["errors"] if line not in told)
 
     def _abandon(self, reason: str) -> None:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from trecho.console import note, print_json
+from trecho.console import harmless, note, print_json
 from trecho.db import Connection, connection, find_dsn
 from trecho.errors import ExitCode, UsageError
 from trecho.status import counted, default_project
@@ -47,7 +47,9 @@ def run(args: argparse.Namespace) -> int:
             if args.json:
                 print_json({"project": project, "sets": rows})
             else:
-                print("\n".join(page(rows)) if rows else f"project {project} has no source sets")
+                print(
+                    "\n".join(map(harmless, page(rows))) if rows else f"project {project} has no source sets"
+                )
             return ExitCode.DONE
         if args.action == "rename":
             count = _value(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trecho.config import find_config, load_config
-from trecho.console import print_json
+from trecho.console import harmless, print_json
 from trecho.db import connection, find_dsn
 from trecho.errors import ExitCode, UsageError
 
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             }
         )
     else:
-        print("\n".join(_page(project, health, contents, passes, failed, sets)))
+        print("\n".join(map(harmless, _page(project, health, contents, passes, failed, sets))))
     return _check(health) if args.check else ExitCode.DONE
 
 

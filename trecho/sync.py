@@ -18,7 +18,7 @@ from psycopg.types.json import Jsonb
 from trecho.config import SCOPES, Config, Source, find_config, folder_prefixes, folder_source, load_config
 from trecho.console import note, print_json
 from trecho.db import Connection, connection, find_dsn
-from trecho.errors import ExitCode, Refused, UsageError
+from trecho.errors import ExitCode, MassDelete, Refused, UsageError
 from trecho.progress import TerminalProgress
 from trecho.reconcile import Embedder, Options, Outcome, Target, run_pass
 from trecho.sources import SourceFile, read_folder
@@ -166,15 +166,23 @@ def _sync_folders(args: argparse.Namespace, database: _Database) -> list[Outcome
     if args.folder is not None:
         sources = (place_folder(database.conn, project, branch, sources[0]),)
         record_sets(database.conn, project, branch, "", sources)
-    outcomes = [
-        run_one(Target(project, branch, source.set_name, source.scope), read_folder(source, limit), options)
-        for source in sources
-    ]
+    outcomes: list[Outcome] = []
+    refused: list[MassDelete] = []
+    for source in sources:
+        target = Target(project, branch, source.set_name, source.scope)
+        try:
+            outcomes.append(run_one(target, read_folder(source, limit), options))
+        except MassDelete as error:  # is no reason to leave the other sets as they are
+            refused.append(error)
     if args.folder is not None:
         _name_configuration(sources[0], outcomes)
     else:
         left = record_sets(database.conn, project, branch, config.path.resolve().as_posix(), sources)
         _name_left_sets(left, str(config.path), (project, branch), sources, outcomes)
+    for more in refused[1:]:
+        note(f"error: {more}")
+    if refused:
+        raise refused[0]
     return outcomes
 
 
@@ -274,8 +282,8 @@ def _sync_git(args: argparse.Namespace, database: _Database) -> list[Outcome]:
             hint="Write the sources into trecho.toml of the repository.",
         )
     repo = Repository(args.repo)
-    before, after = git_sync.split_range(args.git or "HEAD")
-    branch = repo.branch(args.branch)
+    before, after = git_sync.split_range(args.git or repo.tip(args.branch))
+    branch = repo.branch(args.branch, after)
     if git_sync.is_zero(after):
         # The project is what the branch said when it was indexed.
         last = (repo.commit(before) if before else None) or repo.commit("HEAD")
@@ -501,7 +509,7 @@ def _report(outcome: Outcome, verbose: bool) -> None:
         for path, reason in outcome.skipped_files:
             note(f"    {path}: {reason}")
     for line in outcome.failed:
-        note(f"  failed: {line}")
+        note("  failed: " + line.replace("\n", "\\n"))
 
 
 def _as_json(outcome: Outcome) -> dict[str, Any]:

@@ -355,6 +355,49 @@ def test_sync__a_text_that_the_provider_refuses_is_told_once_and_holds_nothing_u
     assert ran.code == ExitCode.DONE and "failed" not in ran.err
 
 
+def test_sync__waits_for_its_own_texts_alone_and_leaves_those_of_other_projects(
+    index: Connection,
+    dsn: str,
+    provider_server: MisbehavingServer,
+    trecho: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    for project in ("a", "b"):
+        (tmp_path / project).mkdir()
+        for number in range(3):
+            (tmp_path / project / f"{number}.md").write_text(
+                f"# {project}{number}\n\nTexto {number} de {project}.\n"
+            )
+        assert trecho("sync", str(tmp_path / project), "--project", project, "--no-embed", dsn=dsn).code == 0
+    (tmp_path / "b" / "nova.md").write_text("# Nova\n\nTexto novo de b.\n")
+    ran = trecho("sync", str(tmp_path / "b"), "--project", "b", "--json", dsn=dsn)
+    assert (ran.code, json.loads(ran.out)[0]["embedded"]) == (0, 4)
+    assert not any(" de a." in text for text in provider_server.texts)
+    # What a pass is about to place goes first, so that it is published before the rest is paid for.
+    (tmp_path / "a" / "nova.md").write_text("# Nova\n\nTexto novo de a.\n")
+    provider_server.poison = lambda text: "500" if "novo" not in text and " de a." in text else None
+    ran = trecho("sync", str(tmp_path / "a"), "--project", "a", "--json", dsn=dsn)
+    outcome = json.loads(ran.out)[0]
+    assert (outcome["state"], outcome["counts"]["documents_written"]) == ("published", 1)
+    found = index.execute(
+        "SELECT title FROM trecho.search('novo', project => 'a', mode => 'lexical')"
+    ).fetchall()
+    assert [row["title"] for row in found] == ["Nova"]
+
+
+def test_embed__a_prefix_hides_no_secret(
+    dsn: str, provider_server: MisbehavingServer, trecho: Callable[..., Any], tmp_path: Path
+) -> None:
+    with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as conn:
+        conn.execute("SELECT trecho.configure(%s)", (Jsonb(RECIPE | {"passage_prefix": "senha_hint: "}),))
+        value(conn, "SELECT trecho._ensure_version()")
+        conn.execute("SELECT trecho.put_document('docs', 'senha: hunter22x9', 'a.md')")
+    (tmp_path / "b.md").write_text("senha: hunter22x8\n")
+    ran = trecho("sync", str(tmp_path), "--json", dsn=dsn)
+    assert json.loads(ran.out)[0]["quarantined"] == 1
+    assert not any("hunter" in text for text in provider_server.texts)
+
+
 def test_sync__scans_what_has_changed_and_nothing_else(
     index: Connection,
     dsn: str,

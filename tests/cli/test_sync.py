@@ -591,3 +591,17 @@ def test_syncs_of_two_sets_at_once__both_end_true(trecho: CLI, dsn: str, tmp_pat
         ]
         assert [f.result().counts["documents_written"] for f in ran] == [30, 30, 30, 30]
     assert len(sources(dsn)) == 120
+
+
+def test_a_set_whose_removal_is_refused__does_not_keep_the_others_from_being_read(
+    trecho: CLI, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = "".join(f'[[source]]\nset = "{name}"\npath = "{name}"\n' for name in "mn")
+    write(tmp_path, {"trecho.toml": config, "m/a.md": doc("A"), "n/b.md": doc("B")})
+    monkeypatch.chdir(tmp_path)
+    synced(trecho, dsn)
+    (tmp_path / "m" / "a.md").unlink()
+    write(tmp_path, {"n/c.md": doc("C")})
+    ran = trecho("sync", "--no-embed", dsn=dsn)
+    assert ran.code == 4 and "source set m" in ran.err and "--allow-mass-delete" in ran.err
+    assert sources(dsn) == ["m/a.md", "n/b.md", "n/c.md"]

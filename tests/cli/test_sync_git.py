@@ -369,3 +369,55 @@ def test_files_of_a_checkout_on_no_branch__are_compared_without_git(
     assert ran.code != 2 and "changed" not in ran.out, ran.err
     (repo.path / "docs" / "a.md").write_text("# A\n\nOutro texto.\n")
     assert "changed" in trecho("doctor", "--json", dsn=dsn).out
+
+
+def test_a_branch_that_is_named__is_its_own_tip_and_not_that_of_head(
+    repo: Repo, dsn: str, trecho: CLI
+) -> None:
+    repo.commit({"a.md": doc("A")})
+    repo.git("checkout", "-q", "-b", "feature")
+    repo.commit({"f.md": doc("F")})
+    synced(trecho, dsn, repo, "--git", "--branch", "main")
+    assert documents(dsn) == {"a.md": "docs"}
+    repo.git("checkout", "-q", "main")
+    synced(trecho, dsn, repo, "--git", "feature")
+    assert (documents(dsn), documents(dsn, "feature")) == (
+        {"a.md": "docs"},
+        {"a.md": "docs", "f.md": "docs"},
+    )
+    # A name that git does not have, and a HEAD on no branch, as builds have it: HEAD is what is meant.
+    synced(trecho, dsn, repo, "--git", "--branch", "nova")
+    assert documents(dsn, "nova") == {"a.md": "docs"}
+    repo.git("checkout", "-q", "--detach", "feature")
+    synced(trecho, dsn, repo, "--git", "--branch", "main")
+    assert documents(dsn) == {"a.md": "docs", "f.md": "docs"}
+
+
+def test_doctor__names_the_branch_that_is_behind_and_leaves_one_that_is_gone_as_it_is(
+    repo: Repo, dsn: str, trecho: CLI
+) -> None:
+    where = ["--repo", str(repo.path), "--git"]
+    repo.commit({"a.md": doc("A")})
+    synced(trecho, dsn, repo, "--git")
+    repo.git("checkout", "-q", "-b", "feature")
+    repo.commit({"f.md": doc("F")})
+    last = repo.git("rev-parse", "HEAD")
+    synced(trecho, dsn, repo, "--git")
+    repo.git("checkout", "-q", "main")
+    repo.commit({"b.md": doc("B")})
+    repo.git("checkout", "-q", "feature")
+    behind = trecho("doctor", *where, "--branch", "main", dsn=dsn)
+    assert behind.code == 6 and "repair: trecho sync --git --branch main" in behind.out
+    synced(trecho, dsn, repo, "--git", "--branch", "main")
+    assert trecho("doctor", *where, "--branch", "main", dsn=dsn).code in (0, 6)
+    assert documents(dsn) == {"a.md": "docs", "b.md": "docs"}
+
+    repo.git("checkout", "-q", "main")
+    repo.git("branch", "-D", "feature")
+    for more in ([], ["--repair"]):
+        gone = trecho("doctor", *where, "--branch", "feature", "--no-embed", *more, dsn=dsn)
+        assert gone.code == 2 and "no branch feature" in gone.err, gone.err
+        assert f"trecho sync --git {last[:12]}..{ZERO} --branch feature" in gone.err
+    assert documents(dsn, "feature") == {"a.md": "docs", "f.md": "docs"}
+    synced(trecho, dsn, repo, "--git", f"{last[:12]}..{ZERO}", "--branch", "feature")
+    assert documents(dsn, "feature") == {}

@@ -889,3 +889,53 @@ def test_a_batch_of_a_plan__reads_what_it_takes_and_not_all_that_is_staged(dsn: 
                 value(conn, "SELECT count(*) AS n FROM trecho.unplanned_documents(%s, 2000)", pass_id) > 1000
             ):
                 conn.execute("SELECT trecho.plan_pass(%s, 200)", (pass_id,))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("session_id => gen_random_uuid()", "document e.md of scope docs has session_id"),
+        ("metadata => '[1]'", "metadata of document e.md must be a JSON object, got array"),
+        ("metadata => 'null'", "metadata of document e.md must be a JSON object, got null"),
+    ],
+)
+def test_what_could_never_be_published__is_refused_when_it_is_staged(dsn: str, more: str, said: str) -> None:
+    with session(dsn) as conn:
+        pass_id = begin(conn)
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match=said) as caught:
+            conn.execute(
+                f"SELECT trecho.stage_document(%s, 'docs', 'e.md', 'x', {more})".encode(), (pass_id,)
+            )
+        assert caught.value.diag.message_hint
+
+
+@pytest.mark.parametrize(
+    ("errors", "kept"),
+    [
+        ("ARRAY[NULL, 'x']", ["x"]),
+        ("ARRAY[['a', 'b'], ['c', 'd']]", ["a", "b", "c", "d"]),
+        ("'[1500:1501]={a,b}'", ["a", "b"]),
+        ("NULL", []),
+        ("'{}'", []),
+    ],
+)
+def test_errors_of_the_client__are_counted_and_kept_in_any_shape(
+    dsn: str, errors: str, kept: list[str]
+) -> None:
+    with session(dsn) as conn:
+        pass_id = begin(conn)
+        row = conn.execute(
+            f"SELECT documents_failed, errors FROM trecho.publish_pass(%s, errors => {errors})".encode(),
+            (pass_id,),
+        ).fetchone()
+        assert row == {"documents_failed": len(kept), "errors": kept}
+        assert value(conn, "SELECT failed_documents FROM trecho.index_health()") == len(kept)
+
+
+@pytest.mark.parametrize("wrong", ["skipped => '[1]'", "last_commit => ''"])
+def test_what_would_spoil_the_record_of_a_pass__is_refused(dsn: str, wrong: str) -> None:
+    with session(dsn) as conn:
+        pass_id = begin(conn)
+        with pytest.raises(psycopg.errors.InvalidParameterValue) as caught:
+            conn.execute(f"SELECT trecho.publish_pass(%s, {wrong})".encode(), (pass_id,))
+        assert caught.value.diag.message_hint

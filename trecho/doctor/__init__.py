@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from trecho.config import SCOPES
-from trecho.console import print_json
+from trecho.console import harmless, print_json
 from trecho.db import connection, find_dsn
 from trecho.doctor.findings import EVERY_PROJECT, Finding, Report, page
 from trecho.doctor.repair import repair
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(asdict(report) | {"exit_code": int(report.exit_code)})
     else:
-        print("\n".join(page(report, args.repair)))
+        print("\n".join(map(harmless, page(report, args.repair))))
     return report.exit_code
 
 

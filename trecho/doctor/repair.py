@@ -12,19 +12,18 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from trecho import sync
-from trecho.console import note
+from trecho.console import note, print_error
 from trecho.db import Connection, connection
 from trecho.doctor.findings import EVERY_PROJECT, Finding, Report
-from trecho.doctor.sources import documents, revision_of, visit_sources
+from trecho.doctor.sources import ZERO, documents, revision_of, visit_sources
 from trecho.doctor.vectors import RESAMPLED
+from trecho.errors import TrechoError
 from trecho.reconcile import Target
 from trecho.sources import SourceFile
 
 # Rounds of repair: mending one thing may bring another to light (a restored text, and then its passages).
 _ROUNDS = 50
 _REPAIR_ROWS = 1000
-# How a hook says "there is no commit": sync then reads the whole tree.
-_ZERO = "0" * 40
 
 
 def repair(args: argparse.Namespace, dsn: str, report: Report) -> dict[str, int]:
@@ -54,7 +53,10 @@ def repair(args: argparse.Namespace, dsn: str, report: Report) -> dict[str, int]
             if not rows and not recut:
                 break
     if checks & {"changed sources", "new sources", "removed sources", "commits behind"}:
-        _sync(args, dsn)
+        try:
+            _sync(args, dsn)
+        except TrechoError as error:  # is told, and what is left shows when one looks again
+            print_error(error)
     if not args.no_embed:
         _embed(dsn, project)
     return dict(+repaired)
@@ -142,11 +144,11 @@ def _sync(args: argparse.Namespace, dsn: str) -> None:
         if value is not None:
             words += [option, str(value)]
     if args.git is not None:
-        # The whole tree: what differs may be in no commit.
+        # No commit before it: sync reads the whole tree, since what differs may be in no commit.
         from trecho.git import Repository
 
         revision = revision_of(args, Repository(args.repo))
-        words += ["--git", f"{_ZERO}..{revision}", "--repo", str(args.repo)]
+        words += ["--git", f"{ZERO}..{revision}", "--repo", str(args.repo)]
     if args.no_embed:
         words.append("--no-embed")
     parser = argparse.ArgumentParser()

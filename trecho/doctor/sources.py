@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ SOURCE_REPAIRS = {
 }
 
 
+# How a hook says "there is no commit".
+ZERO = "0" * 40
 # Gets every file of a source set; what it returns are findings.
 Visit = Callable[[Target, Iterable[SourceFile]], list[Finding]]
 
@@ -96,6 +99,8 @@ def _visit_commit(args: argparse.Namespace, conn: Connection, visit: Visit) -> t
     last = _indexed_commit(conn, project, branch)
     recorded = repo.commit(last) if last else None
     commit = head if args.git or recorded is None else recorded
+    if last and not args.git:
+        _refuse_gone(repo, branch, head, last)
     if commit != head:
         findings.append(
             Finding(
@@ -104,7 +109,8 @@ def _visit_commit(args: argparse.Namespace, conn: Connection, visit: Visit) -> t
                 f"{project}/{branch}",
                 1,
                 f"indexed is {commit[:12]}, the branch is at {head[:12]}",
-                SOURCE_REPAIRS["commits behind"],
+                SOURCE_REPAIRS["commits behind"]
+                + (f" --branch {shlex.quote(args.branch)}" if args.branch else ""),
             )
         )
         config = git_sync.repository_config(repo, commit, args.config)
@@ -119,9 +125,22 @@ def _visit_commit(args: argparse.Namespace, conn: Connection, visit: Visit) -> t
 
 
 def revision_of(args: argparse.Namespace, repo: Repository) -> str:
-    """What --git means: the revision given, else the branch given where the repository has it, else HEAD."""
-    named = f"refs/heads/{args.branch}"
-    return args.git or (named if args.branch and repo.commit(named) else "HEAD")
+    """What --git means: the revision given, else where the branch given is, as `trecho sync --git` takes it."""
+    return args.git or repo.tip(args.branch)
+
+
+def _refuse_gone(repo: Repository, branch: str, head: str, recorded: str) -> None:
+    """HEAD says nothing about a branch that the repository has no more. Raises: UsageError."""
+    here = repo.current_branch()
+    if here in (None, branch) or repo.commit(f"refs/heads/{branch}") or repo.follows(head, recorded):
+        return
+    quoted = shlex.quote(branch)
+    raise UsageError(
+        f"the repository has no branch {branch}, and {here} does not follow commit {recorded[:12]}, "
+        "to which it was indexed",
+        hint=f"trecho sync --git {recorded[:12]}..{ZERO} --branch {quoted} removes it from the index; "
+        "with --git COMMIT trecho doctor compares it with a commit of your choice.",
+    )
 
 
 def _skipped(why: str) -> Finding:
