@@ -780,3 +780,22 @@ def test_status__exits_6_when_something_is_pending_and_0_when_nothing_is(trecho,
     data = json.loads(trecho("migrate", "status", "--json", dsn=dsn).out)
     assert [item["name"] for item in data["pending"]] == ["migrations/9001_more.sql"]
     assert {"name", "checksum", "applied_at", "applied_by"} <= data["applied"][0].keys()
+
+
+def test_migrate__old_signatures_go_so_that_no_call_is_ambiguous(trecho, dsn):
+    with open_conn(dsn) as conn:
+        conn.execute("DELETE FROM trecho.schema_migrations WHERE name = 'migrations/0009_signatures.sql'")
+        conn.execute("SET ROLE trecho_owner")
+        conn.execute(
+            "CREATE FUNCTION trecho.pending_embeddings(integer DEFAULT NULL) RETURNS integer RETURN 1"
+        )
+        with pytest.raises(psycopg.errors.AmbiguousFunction):
+            conn.execute("SELECT * FROM trecho.pending_embeddings()")
+    ran = trecho("migrate", dsn=dsn)
+    assert ran.code == 0, ran.err
+    with open_conn(dsn) as conn:
+        assert conn.execute("SELECT * FROM trecho.pending_embeddings()").rowcount >= 0
+        twice = conn.execute(
+            "SELECT proname FROM pg_proc WHERE pronamespace = 'trecho'::regnamespace GROUP BY 1 HAVING count(*) > 1"
+        ).fetchall()
+    assert not {row["proname"] for row in twice} & {"publish_pass", "pending_embeddings", "claim_embeddings"}
