@@ -115,6 +115,24 @@ def test_repair__counts_what_is_mended_and_not_what_is_still_wrong(
     assert data["repaired"] == {"changed sources": 1, "new sources": 1}
 
 
+def test_repair__whose_sync_is_refused_says_so_and_what_is_left(trecho: CLI, dsn: str, project: Path) -> None:
+    for name in ("a", "b", "c"):
+        (project / "docs" / f"{name}.md").unlink()
+    ran = trecho("doctor", "--repair", dsn=dsn)
+    assert ran.code == 6 and "--allow-mass-delete" in ran.err
+    assert "removed sources: 3" in ran.out and "repaired" not in ran.out
+    assert len(contents(dsn)) == 3
+
+
+def test_names__that_would_move_the_terminal_are_shown_as_escapes(
+    trecho: CLI, dsn: str, project: Path
+) -> None:
+    write(project, {"docs/r\x1b[31mX\ny.md": doc("R", "rubro")})
+    for command in (["doctor"], ["sync", "--no-embed"], ["status"], ["doctor", "--quick"], ["set", "list"]):
+        ran = trecho(*command, dsn=dsn)
+        assert "\x1b" not in ran.out + ran.err, command
+
+
 def test_document__that_an_application_wrote_over_is_found_and_becomes_its_source_again(
     trecho: CLI, dsn: str, project: Path
 ) -> None:
