@@ -21,7 +21,7 @@ from psycopg.rows import DictRow, dict_row
 from pytest_postgresql.janitor import DatabaseJanitor
 from support import ROOT, Connection, Ran, Server
 
-from trecho import cli, resources
+from trecho import cli, resources, secrets_gate
 
 
 def _server_dsn() -> str:
@@ -312,3 +312,9 @@ def trecho_process() -> Callable[..., Ran]:
         return Ran(done.returncode, done.stdout, done.stderr)
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def nothing_scanned_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test is a process of its own to the secret scan, which remembers what it has found harmless."""
+    monkeypatch.setattr(secrets_gate, "_harmless", set())
