@@ -448,7 +448,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION trecho.claim_embeddings(text, integer, bigint, interval, integer, bigint, text) IS
-    'Lease texts that need a vector, each to one worker. Texts whose vector is already known are staged instead. No row: nothing to do now (retries may be waiting, see trecho.pending_embeddings). Raises TR001 for an unknown version, 22023 for a bad argument.';
+    'Lease texts that need a vector, each to one worker. Texts whose vector is already known are staged instead. No row: nothing to do now (retries may be waiting, see trecho.pending_embeddings), as for a pass or project that is unknown. Raises TR001 for an unknown version, 22023 for a bad argument.';
 REVOKE ALL ON FUNCTION trecho.claim_embeddings(text, integer, bigint, interval, integer, bigint, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION trecho.claim_embeddings(text, integer, bigint, interval, integer, bigint, text) TO trecho_writer;
 

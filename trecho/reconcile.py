@@ -29,8 +29,8 @@ _PLAN_BATCH = 50
 # A deadlock with an application that puts several documents in one transaction: plan again, this often at most.
 _PLAN_TRIES = 5
 
-# Embeds what is pending; gets the connection of the pass and tells progress. Returns (texts embedded, provider calls,
-# texts given up).
+# Embeds what a pass is about to place; gets its connection and its id, and tells progress.
+# Returns (texts embedded, provider calls, texts given up).
 Embedder = Callable[[Connection, int, Callable[[int, int], None]], tuple[int, int, int]]
 
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -24,9 +24,10 @@ from trecho.reconcile import Embedder, Options, Outcome, Target, run_pass
 from trecho.sources import SourceFile, read_folder
 from trecho.status import counted
 
-HELP = "make the index equal to folders (trecho.toml, or one FOLDER with --scope)"
-Progress = Callable[[int, int], None]
+if TYPE_CHECKING:
+    from trecho.embed import Progress
 
+HELP = "make the index equal to folders (trecho.toml, or one FOLDER with --scope)"
 # A deleted branch waits for a pass over its project, up to a minute.
 _DROP_TRIES = 120
 _DROP_PAUSE_S = 0.5
